@@ -1,0 +1,196 @@
+"""All that a rank knows of the world."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from mlsyslab.comm.link import Link, Network
+from mlsyslab.comm.trace import Trace
+
+MAX_TAG = 2**15 - 1
+
+
+class Work(Protocol):
+    """A send or receive that is under way."""
+
+    def wait(self) -> None:
+        """Return when it is done: the sent tensor may be changed, the received one may be read."""
+
+
+@dataclass
+class Run:
+    """What `simulate` and `launch` give back.
+
+    results: what each rank returned, by rank.  trace: what happened.  time: seconds, virtual or measured.
+    """
+
+    results: list[Any]
+    trace: Trace
+    time: float
+
+
+#: How two partial results become one, in place of the first. A mean is a sum that the collective divides at its end.
+COMBINE = {
+    "sum": lambda acc, incoming: torch.add(acc, incoming, out=acc),
+    "product": lambda acc, incoming: torch.mul(acc, incoming, out=acc),
+    "min": lambda acc, incoming: torch.minimum(acc, incoming, out=acc),
+    "max": lambda acc, incoming: torch.maximum(acc, incoming, out=acc),
+    "mean": lambda acc, incoming: torch.add(acc, incoming, out=acc),
+}
+
+
+class Communicator(ABC):
+    """One rank's end of a group of ranks.
+
+    rank: this rank, 0 … size-1.  size: ranks in the group (the world size).  device: where this rank's tensors live.
+    ranks: this group's members, as ranks of the world.  network: what the messages of a group are assumed to cost.
+
+    A send ends when it has been received (rendezvous), so two ranks that both send first wait for ever: use `sendrecv`,
+    or `isend` and `irecv`. Messages between two ranks with the same tag arrive in the order in which they were sent.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+    ranks: Sequence[int]
+    network: Network
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> None:
+        """Send `tensor` to rank `to`; returns when it has been received."""
+        self._check(tensor, to, tag, "send(to")
+        self._wait([self._isend(tensor, self.ranks[to], tag)])
+
+    def recv(self, out: torch.Tensor, source: int, tag: int = 0) -> torch.Tensor:
+        """Receive from rank `source` into `out`, of the same shape and dtype as the tensor that was sent; returns `out`."""
+        self._check(out, source, tag, "recv(source")
+        self._wait([self._irecv(out, self.ranks[source], tag)])
+        return out
+
+    def sendrecv(self, tensor: torch.Tensor, to: int, out: torch.Tensor, source: int, tag: int = 0) -> torch.Tensor:
+        """Send `tensor` to rank `to` while receiving `out` from rank `source`; returns `out`."""
+        self._check(tensor, to, tag, "sendrecv(to")
+        self._check(out, source, tag, "sendrecv(source")
+        received = self._irecv(out, self.ranks[source], tag)
+        self._wait([self._isend(tensor, self.ranks[to], tag), received])
+        return out
+
+    def isend(self, tensor: torch.Tensor, to: int, tag: int = 0) -> Work:
+        """Begin to send; do not change `tensor` before `.wait()` has returned."""
+        self._check(tensor, to, tag, "isend(to")
+        return self._isend(tensor, self.ranks[to], tag)
+
+    def irecv(self, out: torch.Tensor, source: int, tag: int = 0) -> Work:
+        """Begin to receive; do not read or change `out` before `.wait()` has returned."""
+        self._check(out, source, tag, "irecv(source")
+        return self._irecv(out, self.ranks[source], tag)
+
+    def wait_all(self, works: Sequence[Work]) -> None:
+        """Wait for several sends and receives at once."""
+        self._wait(works)
+
+    # -- work ---------------------------------------------------------------------------------------------------------
+
+    def combine(self, acc: torch.Tensor, incoming: torch.Tensor, op: str = "sum") -> torch.Tensor:
+        """acc := op(acc, incoming), element by element, in place; returns `acc`.
+
+        The one place where a reduction is computed, so that a simulated clock can charge gamma a byte for it.
+        op: "sum", "product", "min", "max", or "mean" (which sums; whoever asked for the mean divides once, at the end).
+        """
+        if op not in COMBINE:
+            raise ValueError(f"op={op!r}: a reduction is one of {', '.join(COMBINE)}")
+        if acc.shape != incoming.shape or acc.dtype != incoming.dtype:
+            raise ValueError(f"combine needs two tensors of one shape and dtype, not {describe(acc)} and {describe(incoming)}")
+        with self._combining(acc.nbytes):
+            return COMBINE[op](acc, incoming)
+
+    @abstractmethod
+    def compute(self, seconds: float, label: str = "") -> None:
+        """Spend `seconds` on modelled work: the simulated clock moves on, a real rank sleeps."""
+
+    @abstractmethod
+    def work(self, label: str = "", seconds: float = 0.0) -> Any:
+        """A context: what runs inside is recorded as a "compute" event.
+
+        A real rank records the time it took; a simulated one charges `seconds`, since its clock knows only modelled time.
+        """
+
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds since the run began, on this rank's clock."""
+
+    @abstractmethod
+    def record(self, kind: str, start: float, end: float, bytes: int = 0, peer: int = -1, label: str = "") -> None:
+        """Write an event of this rank into the trace."""
+
+    # -- groups -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Return when every rank of the group has called it. No message of the trace: `collectives.barrier` sends its own."""
+
+    @abstractmethod
+    def split(self, color: int, key: int | None = None) -> Communicator:
+        """A communicator of the ranks that gave the same `color`, ordered by `key`, then by rank.
+
+        Every rank of the group must call it. Rows of a mesh: `split(rank // columns)`; columns: `split(rank % columns)`.
+        """
+
+    @property
+    def node(self) -> int:
+        """The node (machine, or group of fast links) of this rank."""
+        return self.network.node(self.ranks[self.rank])
+
+    @property
+    def nodes(self) -> list[int]:
+        """The node of each rank of the group."""
+        return [self.network.node(rank) for rank in self.ranks]
+
+    @property
+    def link(self) -> Link:
+        """One link to plan with for this group (`Network.link`)."""
+        return self.network.link(self.ranks)
+
+    # -- what a world provides ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _isend(self, tensor: torch.Tensor, to: int, tag: int) -> Work:
+        """Begin to send to world rank `to`."""
+
+    @abstractmethod
+    def _irecv(self, out: torch.Tensor, source: int, tag: int) -> Work:
+        """Begin to receive from world rank `source`."""
+
+    @abstractmethod
+    def _wait(self, works: Sequence[Work]) -> None:
+        """Wait for all of `works`."""
+
+    @contextmanager
+    def _combining(self, nbytes: int) -> Iterator[None]:
+        """Charge or measure a reduction of `nbytes`."""
+        yield
+
+    def _check(self, tensor: torch.Tensor, peer: int, tag: int, name: str) -> None:
+        """Raise an error that says what was given and what is allowed."""
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name.split('(')[0]} takes a tensor, not {type(tensor).__name__}")
+        if type(peer) is not int:
+            raise TypeError(f"{name}={peer!r}): a rank is an int, not {type(peer).__name__}")
+        if not 0 <= peer < self.size:
+            raise ValueError(f"{name}={peer}): there is no rank {peer}; ranks are 0 … {self.size - 1}")
+        if peer == self.rank:
+            raise ValueError(f"{name}={peer}): rank {peer} cannot send to or receive from itself; copy the tensor instead")
+        if type(tag) is not int or not 0 <= tag <= MAX_TAG:
+            raise ValueError(f"tag={tag!r}: a tag is an int, 0 … {MAX_TAG}")
+
+
+def describe(tensor: torch.Tensor) -> str:
+    """A tensor in an error message: `float32 of shape (3, 4)`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
