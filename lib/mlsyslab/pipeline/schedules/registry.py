@@ -1,0 +1,55 @@
+"""The names under which schedules are found."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from mlsyslab.pipeline.schedule import Schedule
+
+_GENERATORS: dict[str, Callable[..., Schedule]] = {}
+
+
+def register(name: str) -> Callable[[Callable[..., Schedule]], Callable[..., Schedule]]:
+    """Make a generator, a function `(p, m, …) -> Schedule`, known under `name`."""
+
+    def add(generator: Callable[..., Schedule]) -> Callable[..., Schedule]:
+        _GENERATORS[name] = generator
+        return generator
+
+    return add
+
+
+def names() -> list[str]:
+    """Every schedule there is."""
+    return list(_GENERATORS)
+
+
+def schedule(name: str, stages: int, microbatches: int, chunks: int | None = None, **options) -> Schedule:
+    """The schedule `name` for p = `stages` ranks, one pipeline stage each, and m = `microbatches`.
+
+    chunks: v, how many parts of the model each rank holds, where the schedule lets you choose (interleaved, looped BFS); the
+    model is then cut into p v stages, numbered from 0 to p v - 1.  options: what the generator of that schedule takes besides.
+    Capitals, blanks and hyphens in the name don't matter. Raises ValueError that says what the schedule needs.
+    """
+    generator = _find(name)
+    for what, count in (("stages", stages), ("microbatches", microbatches), ("chunks", 1 if chunks is None else chunks)):
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ValueError(f"{what}={count!r}: a whole number, 1 or more")
+    taken = list(inspect.signature(generator).parameters)[2:]
+    if chunks is not None and ("chunks" in taken or chunks != 1):
+        options["chunks"] = chunks
+    for option in options:
+        if option not in taken:
+            raise ValueError(f"{name} takes no {option}; " + (f"it takes {', '.join(taken)}" if taken else "it has no options"))
+    return generator(stages, microbatches, **options)
+
+
+def _find(name: str) -> Callable[..., Schedule]:
+    def plain(text: str) -> str:
+        return "".join(letter for letter in text.lower() if letter.isalnum())
+
+    for known, generator in _GENERATORS.items():
+        if plain(known) == plain(name):
+            return generator
+    raise ValueError(f"no schedule is called {name!r}; there are {', '.join(_GENERATORS)}")
