@@ -1,0 +1,23 @@
+"""Collective communication, from messages between two ranks.
+
+Every operation is called as `name(comm, tensor, …, algorithm="auto")` by every rank of `comm`, gives back this rank's
+result as a new tensor, and leaves its input as it was.
+"""
+
+from mlsyslab.collectives.operations import (
+    ALGORITHMS,
+    OPS,
+    all_gather,
+    all_reduce,
+    all_to_all,
+    barrier,
+    broadcast,
+    gather,
+    reduce,
+    reduce_scatter,
+    scatter,
+)
+from mlsyslab.collectives.parts import Parts, even_lengths
+
+__all__ = ["ALGORITHMS", "OPS", "Parts", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "even_lengths",
+           "gather", "reduce", "reduce_scatter", "scatter"]

@@ -1,0 +1,40 @@
+"""A tensor in p parts, one a rank, that lie one after the other in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+
+
+class Parts:
+    """One contiguous tensor, cut along dim 0 into a part for each rank.
+
+    `parts[i]` is rank i's part, `parts[i:j]` those of ranks i … j-1 together, `parts[:]` the whole: views, so that what
+    is received into them stands in its place. Parts may be of unequal length, or empty.
+    """
+
+    def __init__(self, tensor: torch.Tensor, lengths: Sequence[int]):
+        self.tensor = tensor
+        self.cuts = [0, *accumulate(lengths)]
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def __getitem__(self, ranks: int | slice) -> torch.Tensor:
+        if isinstance(ranks, slice):
+            first, last, _ = ranks.indices(len(self))
+            return self.tensor[self.cuts[first]:self.cuts[last]]
+        return self.tensor[self.cuts[ranks]:self.cuts[ranks + 1]]
+
+    def room(self) -> torch.Tensor:
+        """An empty tensor that any one part fits into: `room[:len(part)]`."""
+        longest = max(b - a for a, b in zip(self.cuts, self.cuts[1:], strict=False))
+        return self.tensor.new_empty((longest, *self.tensor.shape[1:]))
+
+
+def even_lengths(length: int, p: int) -> list[int]:
+    """The rows of p parts of `length` rows, as `torch.tensor_split` cuts them: the first `length % p` are longer by one."""
+    quotient, remainder = divmod(length, p)
+    return [quotient + 1] * remainder + [quotient] * (p - remainder)
