@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-_HERE = str(Path(__file__).parent)
+_HERE = Path(__file__).parent
+_PLUMBING = str(_HERE), str(_HERE.parent / "check")  # the checks stand between a student's rank and its communicator
 
 
 def caller(thread: int) -> tuple[str, str]:
-    """("file:line", code) of the innermost frame of `thread` outside this package; ("", "") when there is none."""
+    """("file:line", code) of the innermost frame of `thread` outside here and the checks; ("", "") when there is none."""
     frame = sys._current_frames().get(thread)
     while frame is not None and _plumbing(frame):
         frame = frame.f_back
@@ -23,4 +24,4 @@ def caller(thread: int) -> tuple[str, str]:
 
 def _plumbing(frame: FrameType) -> bool:
     name = frame.f_code.co_filename
-    return name.startswith(_HERE) or name.startswith("<frozen") or name.endswith(("/threading.py", "/contextlib.py"))
+    return name.startswith((*_PLUMBING, "<frozen")) or name.endswith(("/threading.py", "/contextlib.py"))
