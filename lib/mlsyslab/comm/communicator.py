@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -107,9 +106,12 @@ class Communicator(ABC):
         if op not in COMBINE:
             raise ValueError(f"op={op!r}: a reduction is one of {', '.join(COMBINE)}")
         if acc.shape != incoming.shape or acc.dtype != incoming.dtype:
-            raise ValueError(f"combine needs two tensors of one shape and dtype, not {describe(acc)} and {describe(incoming)}")
-        with self._combining(acc.nbytes):
-            return COMBINE[op](acc, incoming)
+            raise ValueError(f"combine needs two tensors of one shape and dtype, "
+                             f"not {describe(acc)} and {describe(incoming)}")
+        start = self.now()
+        COMBINE[op](acc, incoming)
+        self._combined(start, acc.nbytes)
+        return acc
 
     @abstractmethod
     def compute(self, seconds: float, label: str = "") -> None:
@@ -134,7 +136,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def barrier(self) -> None:
-        """Return when every rank of the group has called it. No message of the trace: `collectives.barrier` sends its own."""
+        """Return when every rank of the group has called it. No message in the trace: `collectives.barrier` sends some."""
 
     @abstractmethod
     def split(self, color: int, key: int | None = None) -> Communicator:
@@ -172,10 +174,9 @@ class Communicator(ABC):
     def _wait(self, works: Sequence[Work]) -> None:
         """Wait for all of `works`."""
 
-    @contextmanager
-    def _combining(self, nbytes: int) -> Iterator[None]:
-        """Charge or measure a reduction of `nbytes`."""
-        yield
+    @abstractmethod
+    def _combined(self, start: float, nbytes: int) -> None:
+        """Charge or record a reduction of `nbytes` that began at `start` and is done now."""
 
     def _check(self, tensor: torch.Tensor, peer: int, tag: int, name: str) -> None:
         """Raise an error that says what was given and what is allowed."""
