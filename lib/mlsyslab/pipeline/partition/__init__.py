@@ -27,5 +27,5 @@ def partition(times: Sequence[float], stages: int, method: str = "dynamic") -> P
     return METHODS[method](times, stages)
 
 
-__all__ = ["METHODS", "LayerProfile", "Partition", "Placement", "Replicated", "bubble", "dynamic", "even", "excess", "linear",
-           "partition", "pipedream", "profile", "reinforce", "step_time"]
+__all__ = ["METHODS", "LayerProfile", "Partition", "Placement", "Replicated", "bubble", "dynamic", "even", "excess",
+           "linear", "partition", "pipedream", "profile", "reinforce", "step_time"]

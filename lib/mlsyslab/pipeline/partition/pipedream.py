@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from mlsyslab.pipeline.partition.profile import LayerProfile
@@ -24,7 +24,8 @@ class Replicated:
     time: float
 
 
-def pipedream(layers: Sequence[LayerProfile], workers: int | Sequence[int], bandwidth: float | Sequence[float]) -> Replicated:
+def pipedream(layers: Sequence[LayerProfile], workers: int | Sequence[int],
+              bandwidth: float | Sequence[float]) -> Replicated:
     """Choose stages and their numbers of replicas, all workers used (Narayanan et al. 2019, section 3.1).
 
     With t_l the seconds, a_l the bytes of activations and w_l the bytes of weights of layer l, and B the bandwidth, a stage
@@ -52,7 +53,9 @@ def pipedream(layers: Sequence[LayerProfile], workers: int | Sequence[int], band
     @cache
     def inner(level: int, i: int, j: int) -> Replicated:
         """The best of layers i … j on one unit of the level below `level`: one worker, or all that the unit has."""
-        return best(level - 1, i, j, counts[level - 1]) if level else Replicated((j - i + 1,), (1,), math.fsum(times[i:j + 1]))
+        if level:
+            return best(level - 1, i, j, counts[level - 1])
+        return Replicated((j - i + 1,), (1,), math.fsum(times[i:j + 1]))
 
     @cache
     def stage(level: int, i: int, j: int, m: int) -> Replicated:
@@ -73,7 +76,7 @@ def pipedream(layers: Sequence[LayerProfile], workers: int | Sequence[int], band
                         found = Replicated(first.sizes + last.sizes, first.replicas + last.replicas, time)
         return found
 
-    return replace(best(len(counts) - 1, 0, n - 1, counts[-1]))
+    return best(len(counts) - 1, 0, n - 1, counts[-1])
 
 
 def _check(layers: Sequence[LayerProfile], counts: list[int], bandwidths: list[float]) -> None:

@@ -60,14 +60,15 @@ def reinforce(layers: Sequence[LayerProfile], devices: int, microbatches: int, b
               rounds: int = 300, trials: int = 64, rate: float = 0.1, entropy: float = 0.01, seed: int = 0) -> Placement:
     """Learn where to put layers from the step time alone (the idea of ColocRL: Mirhoseini et al. 2017).
 
-    The policy chooses layer after layer, and knows where it put the layer before: pi(d_l | d_{l-1}) = softmax(theta[l, d_{l-1}]).
-    (The paper's is an LSTM over the operations; for a chain a table does.) Each round tries `trials` placements. The reward of a
-    placement d is R(d) = -sqrt(step time), the baseline b their mean, and theta climbs
+    The policy chooses layer after layer, and knows where it put the layer before: pi(d_l | d_{l-1}) is the softmax of
+    theta[l, d_{l-1}]. (The paper's is an LSTM over the operations; for a chain a table does.) Each round tries `trials`
+    placements. The reward of a placement d is R(d) = -sqrt(step time), the baseline b their mean, and theta climbs
 
         mean over trials of (R(d) - b) grad log pi(d) + entropy grad H(pi).
 
     layers: profile of the chain.  devices: p.  microbatches: m of a step.  bandwidth: bytes a second between devices.
-    rounds, trials: placements tried = rounds x trials.  rate: Adam's.  entropy: how much to keep exploring, faded out linearly.
+    rounds, trials: placements tried = rounds x trials.  rate: Adam's.
+    entropy: how much to keep exploring, faded out linearly.
     Returns the best placement that was tried. The same seed gives the same placement.
     """
     n = len(check([layer.time for layer in layers], 1))

@@ -30,9 +30,9 @@ class LayerProfile:
 
 
 def profile(layers: Sequence[nn.Module], example: torch.Tensor, repeats: int = 5) -> list[LayerProfile]:
-    """Measure each layer of a chain on `example`, the input of the first; the median of `repeats` runs, after one unmeasured.
+    """Measure each layer of a chain on `example`, the input of the first: the median of `repeats` runs.
 
-    Parameters and their gradients are left as they were.
+    One run before them is not counted. Parameters and their gradients are left as they were.
     """
     if repeats < 1:
         raise ValueError(f"repeats={repeats}: measure at least once")

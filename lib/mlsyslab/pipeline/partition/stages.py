@@ -47,7 +47,7 @@ def check(times: Sequence[float], stages: int) -> list[float]:
         if not (math.isfinite(t) and t >= 0):
             raise ValueError(f"times[{layer}]={t}: a layer takes a finite number of seconds, 0 or more")
     if isinstance(stages, bool) or not isinstance(stages, int) or not 1 <= stages <= len(times):
-        raise ValueError(f"stages={stages!r} for {len(times)} layers: give 1 … {len(times)}, so that every stage has a layer")
+        raise ValueError(f"stages={stages!r} for {len(times)} layers: give 1 … {len(times)}, as every stage has a layer")
     return times
 
 
@@ -66,8 +66,8 @@ def excess(found: float, optimum: float) -> float:
 def bubble(stage_times: Sequence[float], microbatches: int) -> float:
     """Idle over total time when m microbatches go through stages of unequal times t, and nothing else delays them.
 
-    T = sum t_s + (m-1) max t_s (Zheng et al. 2022, Alpa, section 5), of which every rank works m t_s. With equal stages it is
-    (p-1)/(m+p-1); an unequal one leaves a bubble of 1 - balance that no number of microbatches takes away.
+    T = sum t_s + (m-1) max t_s (Zheng et al. 2022, Alpa, section 5), of which every rank works m t_s. With equal
+    stages the bubble is (p-1)/(m+p-1); unequal ones leave 1 - balance, which no number of microbatches takes away.
     """
     if microbatches < 1:
         raise ValueError(f"microbatches={microbatches}: at least 1")
