@@ -1,0 +1,143 @@
+"""Judging all-gather and reduce-scatter round a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import torch
+
+from mlsyslab.check import inputs
+from mlsyslab.check.exercise import Case, Exercise
+from mlsyslab.check.messages import count, listing
+from mlsyslab.check.runs import Outcome, which
+from mlsyslab.comm import Deadlock
+
+OPS = ("sum", "max", "product", "min")
+REDUCE = {"sum": lambda stack: stack.sum(0, dtype=stack.dtype), "product": lambda stack: stack.prod(0, dtype=stack.dtype),
+          "max": lambda stack: stack.amax(0), "min": lambda stack: stack.amin(0)}
+
+
+def reduced(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+    """All tensors combined element by element, by definition; in float64 or int64, where small whole numbers are exact."""
+    dtype = tensors[0].dtype
+    wide = torch.float64 if dtype.is_floating_point else torch.int64
+    return REDUCE[op](torch.stack(tuple(tensors)).to(wide)).to(dtype)
+
+
+class Ring(Exercise):
+    """What the two rings have in common: p-1 steps, in each a message from every rank to the same neighbour."""
+
+    #: bytes that each rank should send, where the world passes its messages to the right (step 1) or to the left (step -1)
+    def bytes_of(self, parts: Sequence[torch.Tensor], rank: int, step: int) -> int:
+        raise NotImplementedError
+
+    def judge(self, case, outcome):
+        p, parts = case.p, self.parts(case)
+        step = self.direction(outcome, p)
+        if step is None:
+            return self.stranger(outcome, p)
+        for rank in range(p):
+            sent = len(outcome.by(rank))
+            if case.traits["length"] >= p and sent != p - 1:  # else some parts are empty, and may be left out
+                return f"rank {rank} sent {count(sent, 'message')}; round a ring of {p} ranks it is p-1 = {p - 1}"
+        if wrong := self.judge_steps(case, outcome, step):
+            return wrong
+        for rank in range(p):
+            sent, right = outcome.trace.bytes_sent(rank), self.bytes_of(parts, rank, step)
+            if sent != right:
+                return f"rank {rank} sent {sent} bytes, expected {right}: one part a step, and none further than it must go"
+        if outcome.trace.rounds > p - 1:
+            return (f"it took {outcome.trace.rounds} rounds instead of p-1 = {p - 1}: in each step every rank sends and "
+                    "receives at the same time (comm.sendrecv), so that all links are busy")
+        return None
+
+    def parts(self, case: Case) -> list[torch.Tensor]:
+        """What the tensor is cut into."""
+        raise NotImplementedError
+
+    def judge_steps(self, case: Case, outcome: Outcome, step: int) -> str | None:
+        """Whether each step carried what it should."""
+        return None
+
+    def direction(self, outcome: Outcome, p: int) -> int | None:
+        """1 if all messages go from r to r+1, -1 if all go to r-1, None otherwise."""
+        for step in (1, -1):
+            if all(message.to == (message.rank + step) % p for message in outcome.sent):
+                return step
+        return None
+
+    def stranger(self, outcome: Outcome, p: int) -> str:
+        """A message that doesn't belong to a ring."""
+        for message in outcome.sent:
+            if (message.to - message.rank) % p not in (1, p - 1):
+                return (f"rank {message.rank} sent to rank {message.to}, which is not its neighbour: in a ring rank r sends "
+                        "only to rank (r+1) mod p, and receives only from rank (r-1) mod p")
+        return "some messages went to the right and some to the left; in this ring all go from rank r to rank (r+1) mod p"
+
+    def advise(self, error):
+        if isinstance(error, Deadlock) and not error.why:
+            return ("In a ring every rank sends and receives in each step. comm.sendrecv(out-going, to, in-coming, source) "
+                    "does both at once.")
+        return None
+
+
+class RingAllGather(Ring):
+    name = "ring_all_gather"
+
+    def cases(self, rng: Random) -> list[Case]:
+        cases = []
+        for p in inputs.SIZES:
+            for number, length in enumerate(inputs.lengths(rng, p)):
+                dtype = inputs.DTYPES[(p + number) % len(inputs.DTYPES)]
+                shape = (length, 2) if number == 1 else (length,)
+                cases.append(self.case(inputs.distinct(rng, shape, dtype), p))
+        return cases
+
+    def case(self, whole: torch.Tensor, p: int) -> Case:
+        """`whole`, cut into a part for each rank."""
+        lengths = inputs.even_lengths(len(whole), p)
+        about = {"world size": p, "length": len(whole), "dtype": inputs.dtype_name(whole.dtype)}
+        if whole.dim() > 1:
+            about["columns"] = whole.shape[1]
+        return Case([(part, lengths) for part in whole.tensor_split(p)], [whole] * p, about)
+
+    def parts(self, case):
+        return [part for part, _ in case.arguments]
+
+    def bytes_of(self, parts, rank, step):
+        """Every part but the one that the neighbour began with."""
+        return sum(part.nbytes for part in parts) - parts[(rank + step) % len(parts)].nbytes
+
+    def diagnose(self, case, outcome, fn):
+        if again := self.same_again(case, outcome):
+            return again
+        p, parts, lengths = case.p, self.parts(case), case.arguments[0][1]
+        for rank, came in enumerate(outcome.results):
+            if torch.equal(came, case.expected[rank]):
+                continue
+            found = [which(slot, parts) for slot in came.split(lengths)]
+            if len(set(lengths)) == 1 and None not in found and len(set(found)) == p:
+                return (f"All the parts are there, but in the order {listing(found)}: the part that rank i began with "
+                        "belongs in slot i. In step k (from 0) the part that arrives at rank r began at rank (r-k-1) mod p.")
+            empty = [slot for slot, (index, rows) in enumerate(zip(found, lengths, strict=True)) if rows and index != slot]
+            if empty:
+                return (f"On rank {rank} slot {empty[0]} does not hold part {empty[0]}. In step k (from 0) the part that "
+                        "arrives at rank r began at rank (r-k-1) mod p, and that is the slot it belongs in.")
+        return None
+
+    def same_again(self, case: Case, outcome: Outcome) -> str | None:
+        """A rank that sends the part it began with again and again."""
+        parts = self.parts(case)
+        for message in outcome.sent:
+            if message.step and which(message.tensor, parts) == message.rank:
+                return (f"rank {message.rank} sent the part it started with again in step {message.step}: "
+                        "in step k pass on the part received in step k-1 (steps count from 0).")
+        return None
+
+    def judge_steps(self, case, outcome, step):
+        whole = case.expected[0].nbytes
+        for message in outcome.sent:
+            if case.traits["length"] >= case.p and message.tensor.nbytes == whole:
+                return f"rank {message.rank} sent the whole tensor in step {message.step}; in each step one part travels"
+        return self.same_again(case, outcome)

@@ -1,0 +1,142 @@
+"""Running a student's function in the simulated world, and noting what its ranks said to one another."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlsyslab.check.messages import Forbidden
+from mlsyslab.comm import Communicator, Network, Trace, simulate
+
+COLLECTIVES = str(Path(__file__).parents[1] / "collectives")
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message as it left: which rank sent it, to whom, as its how-manieth (from 0), with what in it."""
+
+    rank: int
+    to: int
+    step: int
+    tensor: torch.Tensor
+
+
+@dataclass
+class Outcome:
+    """A run that came to its end.
+
+    results: by rank.  trace: of the run.  sent: every message, in each rank's own order.
+    changed: the ranks whose arguments are no longer what they were.
+    """
+
+    results: list[Any]
+    trace: Trace
+    sent: list[Sent]
+    changed: list[int]
+
+    def by(self, rank: int) -> list[Sent]:
+        """What `rank` sent, in order."""
+        return [message for message in self.sent if message.rank == rank]
+
+    def to(self, rank: int) -> list[Sent]:
+        """What was sent to `rank`."""
+        return [message for message in self.sent if message.to == rank]
+
+
+class Recorder(Communicator):
+    """A rank's communicator that notes every message, contents and all, and keeps the library's collectives out.
+
+    forbidden: names of functions of `mlsyslab.collectives` that may not be at work when a message is sent;
+    None stands for all of them.
+    """
+
+    def __init__(self, inner: Communicator, sent: list[Sent], forbidden: Sequence[str] | None = ()):
+        self.inner, self.sent, self.forbidden = inner, sent, forbidden
+        self.rank, self.size, self.device = inner.rank, inner.size, inner.device
+        self.ranks, self.network = inner.ranks, inner.network
+
+    def _isend(self, tensor, to, tag):
+        keep_out(self.forbidden)
+        me = self.ranks[self.rank]
+        step = sum(message.rank == me for message in self.sent)
+        self.sent.append(Sent(me, to, step, tensor.detach().clone()))
+        return self.inner._isend(tensor, to, tag)
+
+    def _irecv(self, out, source, tag):
+        keep_out(self.forbidden)
+        return self.inner._irecv(out, source, tag)
+
+    def _wait(self, works):
+        self.inner._wait(works)
+
+    def _combined(self, start, nbytes):
+        self.inner._combined(start, nbytes)
+
+    def compute(self, seconds, label=""):
+        self.inner.compute(seconds, label)
+
+    def work(self, label="", seconds=0.0):
+        return self.inner.work(label, seconds)
+
+    def now(self):
+        return self.inner.now()
+
+    def record(self, kind, start, end, bytes=0, peer=-1, label=""):
+        self.inner.record(kind, start, end, bytes, peer, label)
+
+    def barrier(self):
+        self.inner.barrier()
+
+    def split(self, color, key=None):
+        return Recorder(self.inner.split(color, key), self.sent, self.forbidden)
+
+
+def keep_out(forbidden: Sequence[str] | None) -> None:
+    """Raise Forbidden when a forbidden function of `mlsyslab.collectives` is among the callers."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(COLLECTIVES) and (forbidden is None or code.co_name in forbidden):
+            raise Forbidden(f"mlsyslab.collectives is called (its {code.co_name}): in this exercise you write that yourself")
+        frame = frame.f_back
+
+
+def run(fn: Callable[..., Any], arguments: Sequence[tuple], link: Network, forbidden: Sequence[str] | None = (),
+        timeout: float = 10.0) -> Outcome:
+    """Call `fn(comm, *arguments[rank])` on every rank; raises what `simulate` raises.
+
+    timeout: real seconds after which a run that still goes on is ended.
+    """
+    sent: list[Sent] = []
+    given = [tuple(map(copied, own)) for own in arguments]
+    done = simulate(lambda comm, own: fn(Recorder(comm, sent, forbidden), *own), given, link, timeout=timeout)
+    changed = [rank for rank, own in enumerate(arguments) if not all(map(same, own, given[rank]))]
+    return Outcome(done.results, done.trace, sent, changed)
+
+
+def call(fn: Callable[..., Any], arguments: tuple, timeout: float = 10.0) -> Any:
+    """Call `fn(*arguments)`, with the same guard against endless loops."""
+    return simulate(lambda comm, own: fn(*own), [arguments], timeout=timeout).results[0]
+
+
+def copied(argument: Any) -> Any:
+    return argument.clone() if isinstance(argument, torch.Tensor) else argument
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+    return a == b
+
+
+def which(tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> int | None:
+    """The index of the (nonempty) part that `tensor` equals."""
+    for index, part in enumerate(parts):
+        if part.numel() and part.shape == tensor.shape and torch.equal(part, tensor):
+            return index
+    return None
