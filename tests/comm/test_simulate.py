@@ -150,8 +150,7 @@ def test_messages_keep_their_order_within_a_tag_and_not_between_tags():
             works = [comm.isend(torch.tensor([k]), 1, tag=k % 2) for k in range(6)]
             comm.wait_all(works)
             return None
-        got = [comm.recv(torch.empty(1, dtype=torch.int64), 0, tag).item() for tag in (1, 1, 0, 1, 0, 0)]
-        return got
+        return [comm.recv(torch.empty(1, dtype=torch.int64), 0, tag).item() for tag in (1, 1, 0, 1, 0, 0)]
 
     assert simulate(program, [None] * 2).results[1] == [1, 3, 0, 5, 2, 4]
 
@@ -289,8 +288,10 @@ def test_a_link_that_fails_ends_the_run_and_is_named():
 def test_a_network_says_what_it_cannot_hold():
     with pytest.raises(ValueError, match="9 ranks don't fit a mesh of 2 x 4 = 8 places"):
         simulate(pairwise([]), [None] * 9, Mesh((2, 4), LINK))
-    for make, message in [(lambda: Link(-1), "alpha is a finite number of seconds"), (lambda: Link(beta=float("nan")), "beta"),
-                          (lambda: Nodes(0, LINK, LINK), "both are 1 or more"), (lambda: Mesh((), LINK), "every dimension"),
+    for make, message in [(lambda: Link(-1), "alpha is a finite number of seconds"),
+                          (lambda: Link(beta=float("nan")), "beta is a finite number of seconds"),
+                          (lambda: Nodes(0, LINK, LINK), "both are 1 or more"),
+                          (lambda: Mesh((), LINK), "every dimension"),
                           (lambda: Mesh((2, 0), LINK), "every dimension")]:
         with pytest.raises(ValueError, match=message):
             make()
@@ -328,7 +329,7 @@ def test_only_the_ranks_that_wait_in_a_circle_are_the_cycle():
 
 @pytest.mark.parametrize("program, message", [
     (lambda comm, x: comm.recv(x, 1) if comm.rank == 0 else None, "rank 1 has already returned"),
-    (lambda comm, x: comm.recv(x, 1, tag=3) if comm.rank == 0 else comm.send(x, 0, tag=4), "did post a send, but with tag 4"),
+    (lambda comm, x: comm.recv(x, 1, tag=3) if comm.rank == 0 else comm.send(x, 0, tag=4), "a send, but with tag 4"),
     (lambda comm, x: comm.recv(x, 1) if comm.rank == 0 else comm.split(0) and None, "rank 1 waits at a barrier"),
     (lambda comm, x: comm.barrier() if comm.rank == 0 else None, "not there: rank 1"),
     (lambda comm, x: comm.split(0).recv(x, 1 - comm.rank) if comm.rank == 0 else comm.split(0) and comm.send(x, 0),
