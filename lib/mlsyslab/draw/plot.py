@@ -1,0 +1,128 @@
+"""Curves on two logarithmic axes: bytes to the right, seconds upwards, the usual picture of what communication costs.
+
+Curves differ by colour and by dash, and carry their names at their ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlsyslab.draw.picture import STYLE, Picture
+from mlsyslab.draw.timeline import unit_of
+
+#: Colour (a kind of `picture.COLOURS`) and dash of the first, second, … curve.
+LINES = (("send", ""), ("mark", "7 3"), ("compute", "2 3"), ("combine", "10 3 2 3"), ("quiet", "4 2"))
+LEFT, RIGHT, TOP, BOTTOM = 58, 150, 30, 46  # px round the plot
+
+CSS = (STYLE + ".mls .curve{fill:none;stroke-width:2.2}.mls .grid{stroke:var(--rule);stroke-width:.7}"
+       ".mls .won{stroke:none;fill-opacity:.5}.mls .cursor{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:3 3}"
+       + "".join(f".mls .c{i}{{stroke:var(--{kind}-edge);stroke-dasharray:{dash or 'none'}}}"
+                 f".mls .p{i}{{fill:var(--{kind}-edge);stroke:none}}.mls text.p{i}{{fill:var(--{kind}-edge)}}"
+                 f".mls .w{i}{{fill:var(--{kind})}}" for i, (kind, dash) in enumerate(LINES)))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A named row of (bytes, seconds); `points` are drawn as marks, lines are not."""
+
+    name: str
+    at: Sequence[tuple[float, float]]
+    points: bool = False
+    look: int | None = None  # which of LINES; by default its place among the curves
+
+
+def loglog(curves: Sequence[Curve], title: str, description: str = "", *, width: float = 680, height: float = 380,
+           won: Sequence[tuple[float, float, int, str]] = (), cursor: float | None = None, x_name: str = "vector length n",
+           y_name: str = "time", limits: tuple[float, float] | None = None) -> Picture:
+    """Plot curves of seconds over bytes.
+
+    won: (from, to, look, name) of stretches of the x axis to shade, as "here the ring wins".  cursor: bytes at which to
+    draw a vertical line and read off the values.  limits: seconds that the y axis spans (by default what the curves do).
+    """
+    return _LogLog(curves, title, description, width, height, x_name, y_name, limits).draw(won, cursor)
+
+
+class _LogLog(Picture):
+    css = CSS
+
+    def __init__(self, curves, title, description, width, height, x_name, y_name, limits):
+        super().__init__(width, height, title, description or title)
+        if not curves or any(not curve.at for curve in curves):
+            raise ValueError("loglog needs at least one curve, and at least one point in each")
+        self.curves = [(curve, i if curve.look is None else curve.look) for i, curve in enumerate(curves)]
+        self.x_name, self.y_name = x_name, y_name
+        ns = [n for curve in curves for n, _ in curve.at]
+        ts = [t for curve in curves for _, t in curve.at if t > 0] if limits is None else limits
+        self.ns, self.ts = (min(ns), max(ns)), (min(ts), max(ts))
+
+    def x(self, n: float) -> float:
+        share = math.log(n / self.ns[0]) / math.log(self.ns[1] / self.ns[0])
+        return LEFT + share * (self.width - LEFT - RIGHT)
+
+    def y(self, t: float) -> float:
+        share = math.log(max(t, self.ts[0]) / self.ts[0]) / math.log(self.ts[1] / self.ts[0])
+        return self.height - BOTTOM - share * (self.height - TOP - BOTTOM)
+
+    def draw(self, won, cursor) -> Picture:
+        bottom, right = self.height - BOTTOM, self.width - RIGHT
+        for first, last, look, name in won:
+            x1, x2 = self.x(max(first, self.ns[0])), self.x(min(last, self.ns[1]))
+            if x2 > x1:
+                self.rect(x1, TOP, x2 - x1, bottom - TOP, f"won w{look}", round=0)
+                if x2 - x1 > 6.5 * len(name):
+                    self.text((x1 + x2) / 2, TOP - 6, name, f"small mid bold p{look}")
+        self._axes(bottom, right)
+        for curve, look in self.curves:
+            if curve.points:
+                for n, t in curve.at:
+                    self.circle(self.x(n), self.y(t), 3.6, f"p{look}")
+            else:
+                d = "M" + "L".join(f"{self.x(n):.1f} {self.y(t):.1f}" for n, t in curve.at if t > 0)
+                self._add("path", f"curve c{look}", d=d)
+        self._names(right)
+        if cursor is not None:
+            self._cursor(cursor, bottom)
+        return self
+
+    def _axes(self, bottom: float, right: float) -> None:
+        every = 10 if self.ns[1] / self.ns[0] > 2**12 else 5 if self.ns[1] / self.ns[0] > 2**8 else 2
+        first = math.ceil(math.log2(self.ns[0]) / every - 1e-9) * every
+        for power in range(first, int(math.log2(self.ns[1]) + 1e-9) + 1, every):
+            self.line(self.x(2**power), TOP, self.x(2**power), bottom, "grid")
+            self.text(self.x(2**power), bottom + 16, size_of(2**power), "soft small mid")
+        for power in range(math.ceil(math.log10(self.ts[0]) - 1e-9), int(math.floor(math.log10(self.ts[1]) + 1e-9)) + 1):
+            self.line(LEFT, self.y(10.0**power), right, self.y(10.0**power), "grid")
+            self.text(LEFT - 7, self.y(10.0**power) + 4, time_of(10.0**power), "soft small end")
+        self.text((LEFT + right) / 2, bottom + 36, self.x_name, "soft mid")
+        self.text(LEFT, TOP - 20, self.y_name, "soft mid")
+
+    def _names(self, right: float) -> None:
+        """Each curve's name at its end, moved apart where they would meet."""
+        wanted = sorted((self.y(curve.at[-1][1]), curve.name, look) for curve, look in self.curves if curve.name)
+        last = -math.inf
+        for y, name, look in wanted:
+            last = max(y, last + 15)
+            self.text(right + 8, last + 4, name, f"p{look}")
+
+    def _cursor(self, n: float, bottom: float) -> None:
+        """A vertical line at n, and a mark on each curve there."""
+        self.line(self.x(n), TOP, self.x(n), bottom, "cursor")
+        for curve, look in self.curves:
+            t = next((t for m, t in curve.at if m >= n), curve.at[-1][1])
+            self.circle(self.x(n), self.y(t), 4.2, f"p{look}")
+
+
+def size_of(n: float) -> str:
+    """Bytes with their unit: 64 KiB."""
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if n >= 2**power:
+            return f"{n / 2**power:.3g} {unit}"
+    return f"{n:.3g} B"
+
+
+def time_of(seconds: float) -> str:
+    """Seconds with their unit: 12.5 µs."""
+    unit, name = unit_of(seconds)
+    return f"{seconds / unit:.3g} {name}"
