@@ -1,6 +1,10 @@
 """Pipeline parallelism: schedules as data, checked, simulated and run."""
 
+from mlsyslab.pipeline.memory import peak_activations, weight_versions
 from mlsyslab.pipeline.schedule import Action, Schedule
 from mlsyslab.pipeline.schedules import names, schedule
+from mlsyslab.pipeline.simulate import Timeline, simulate
+from mlsyslab.pipeline.validate import InvalidSchedule, Problem, validate
 
-__all__ = ["Action", "Schedule", "names", "schedule"]
+__all__ = ["Action", "InvalidSchedule", "Problem", "Schedule", "Timeline", "names", "peak_activations", "schedule", "simulate",
+           "validate", "weight_versions"]

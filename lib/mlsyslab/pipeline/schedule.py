@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 #: F forward; B full backward; I gradient of the input alone; W gradient of the weights alone (B = I + W); U weight update
@@ -54,8 +55,8 @@ class Action(NamedTuple):
         """The action that `str` wrote."""
         match = _ACTION.fullmatch(text.strip())
         if not match:
-            raise ValueError(f"{text!r} is no action: write stage, kind (one of {', '.join(KINDS)}) and microbatch, as in 2F0; "
-                             "then .slice and @version where there are any, as in 2F0.1 or 2F0@3")
+            raise ValueError(f"{text!r} is no action: write stage, kind (one of {', '.join(KINDS)}) and microbatch, as in "
+                             "2F0; then .slice and @version where there are any, as in 2F0.1 or 2F0@3")
         stage, kind, microbatch, slice, version = match.groups(default=0)
         return Action(int(stage), kind, int(microbatch), int(slice), int(version))
 
@@ -96,14 +97,14 @@ class Schedule:
 
     def __iter__(self) -> Iterator[Action]:
         """Every action, rank after rank."""
-        for row in self.actions:
-            yield from row
+        return chain.from_iterable(self.actions)
 
     def __len__(self) -> int:
         return sum(map(len, self.actions))
 
     def __repr__(self) -> str:
-        return f"Schedule({self.name}: {self.ranks} ranks, {self.stages} stages, {self.microbatches} microbatches, {len(self)} actions)"
+        return (f"Schedule({self.name}: {self.ranks} ranks, {self.stages} stages, {self.microbatches} microbatches, "
+                f"{len(self)} actions)")
 
     @property
     def ranks(self) -> int:
@@ -176,7 +177,7 @@ class Schedule:
 
     @classmethod
     def from_csv(cls, text: str, name: str = "from CSV") -> Schedule:
-        """The schedule that `to_csv` or torch's `_dump_csv` wrote. Empty cells, torch's mark for waiting, are passed over."""
+        """The schedule that `to_csv` or torch's `_dump_csv` wrote. Empty cells, torch's mark for waiting, are left out."""
         rows = []
         for rank, cells in enumerate(csv.reader(io.StringIO(text))):
             try:

@@ -28,8 +28,8 @@ def names() -> list[str]:
 def schedule(name: str, stages: int, microbatches: int, chunks: int | None = None, **options) -> Schedule:
     """The schedule `name` for p = `stages` ranks, one pipeline stage each, and m = `microbatches`.
 
-    chunks: v, how many parts of the model each rank holds, where the schedule lets you choose (interleaved, looped BFS); the
-    model is then cut into p v stages, numbered from 0 to p v - 1.  options: what the generator of that schedule takes besides.
+    chunks: v, how many parts of the model each rank holds, where the schedule lets you choose (interleaved, looped BFS);
+    the model is then cut into p v stages, numbered from 0.  options: what the generator of that schedule takes besides.
     Capitals, blanks and hyphens in the name don't matter. Raises ValueError that says what the schedule needs.
     """
     generator = _find(name)
@@ -41,7 +41,8 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int | None = Non
         options["chunks"] = chunks
     for option in options:
         if option not in taken:
-            raise ValueError(f"{name} takes no {option}; " + (f"it takes {', '.join(taken)}" if taken else "it has no options"))
+            choice = f"it takes {', '.join(taken)}" if taken else "it has no options"
+            raise ValueError(f"{name} takes no {option}; {choice}")
     return generator(stages, microbatches, **options)
 
 
