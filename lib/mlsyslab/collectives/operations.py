@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from mlsyslab.collectives import composed, exchange, mst, ring
+from mlsyslab.collectives import composed, exchange, halving, hierarchical, mst, ring
 from mlsyslab.collectives.parts import Parts, even_lengths
 from mlsyslab.comm import Communicator
 
@@ -25,13 +25,18 @@ def _barrier_short(comm: Communicator) -> None:
 
 #: What each operation can be done by. "auto", which picks one of them by cost, goes with every operation.
 ALGORITHMS: dict[str, dict[str, Callable]] = {
-    "broadcast": {"mst": _whole(mst.broadcast), "ring": composed.broadcast_long},
-    "reduce": {"mst": _whole(mst.reduce), "ring": composed.reduce_long},
-    "scatter": {"mst": mst.scatter},
-    "gather": {"mst": mst.gather},
-    "all_gather": {"mst": composed.all_gather_short, "ring": ring.all_gather},
-    "reduce_scatter": {"mst": composed.reduce_scatter_short, "ring": ring.reduce_scatter},
-    "all_reduce": {"mst": _whole(composed.all_reduce_short), "ring": composed.all_reduce_long},
+    "broadcast": {"mst": _whole(mst.broadcast), "ring": composed.broadcast_long, "halving": halving.broadcast,
+                  "hierarchical": _whole(hierarchical.broadcast)},
+    "reduce": {"mst": _whole(mst.reduce), "ring": composed.reduce_long, "halving": halving.reduce,
+               "hierarchical": _whole(hierarchical.reduce)},
+    "scatter": {"mst": mst.scatter, "hierarchical": hierarchical.scatter},
+    "gather": {"mst": mst.gather, "hierarchical": hierarchical.gather},
+    "all_gather": {"mst": composed.all_gather_short, "ring": ring.all_gather, "halving": halving.all_gather,
+                   "hierarchical": hierarchical.all_gather},
+    "reduce_scatter": {"mst": composed.reduce_scatter_short, "ring": ring.reduce_scatter, "halving": halving.reduce_scatter,
+                       "hierarchical": hierarchical.reduce_scatter},
+    "all_reduce": {"mst": _whole(composed.all_reduce_short), "ring": composed.all_reduce_long, "halving": halving.all_reduce,
+                   "hierarchical": _whole(hierarchical.all_reduce)},
     "all_to_all": {"pairwise": exchange.pairwise},
     "barrier": {"mst": _barrier_short, "dissemination": exchange.dissemination},
 }

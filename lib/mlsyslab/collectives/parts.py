@@ -17,10 +17,11 @@ class Parts:
 
     def __init__(self, tensor: torch.Tensor, lengths: Sequence[int]):
         self.tensor = tensor
+        self.lengths = list(lengths)
         self.cuts = [0, *accumulate(lengths)]
 
     def __len__(self) -> int:
-        return len(self.cuts) - 1
+        return len(self.lengths)
 
     def __getitem__(self, ranks: int | slice) -> torch.Tensor:
         if isinstance(ranks, slice):
@@ -30,8 +31,16 @@ class Parts:
 
     def room(self) -> torch.Tensor:
         """An empty tensor that any one part fits into: `room[:len(part)]`."""
-        longest = max(b - a for a, b in zip(self.cuts, self.cuts[1:], strict=False))
-        return self.tensor.new_empty((longest, *self.tensor.shape[1:]))
+        return self.tensor.new_empty((max(self.lengths), *self.tensor.shape[1:]))
+
+    def reordered(self, order: Sequence[int]) -> Parts:
+        """A copy in which the parts of the ranks `order[0]`, `order[1]`, … follow one another."""
+        return Parts(torch.cat([self[rank] for rank in order]), [self.lengths[rank] for rank in order])
+
+    def restore(self, order: Sequence[int], copy: Parts) -> None:
+        """Take back what stands in a `reordered` copy."""
+        for place, rank in enumerate(order):
+            self[rank].copy_(copy[place])
 
 
 def even_lengths(length: int, p: int) -> list[int]:
