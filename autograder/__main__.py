@@ -1,0 +1,109 @@
+"""The command line: `python -m autograder labs|samples|grade`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from autograder.course import Course
+from autograder.errors import CourseError
+from autograder.limits import Limits
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except CourseError as error:
+        print(f"{arguments.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{arguments.command}: stopped; run it again to go on", file=sys.stderr)
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m autograder", description="Labs, submissions and grades of the course.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    labs = commands.add_parser("labs", help="bring labs/ up to date with solutions/")
+    labs.set_defaults(run=run_labs)
+
+    samples = commands.add_parser("samples", help="make five submissions to try the grading with")
+    samples.add_argument("lab", metavar="LAB")
+    samples.add_argument("folder", metavar="DIR", type=Path)
+    samples.set_defaults(run=run_samples)
+
+    grade = commands.add_parser("grade", help="grade the submissions of a lab that are new or have changed")
+    grade.add_argument("lab", metavar="LAB")
+    grade.add_argument("--submissions", metavar="DIR", type=Path,
+                       help="the folder of DIR/STUDENT/LAB/LAB.ipynb (GRADES/submitted)")
+    grade.add_argument("--grades", type=Path, help="the folder for gradebook, feedback and outcomes (grades)")
+    grade.add_argument("--workers", metavar="N", type=positive(int), default=os.cpu_count() or 1,
+                       help="how many at a time (%(default)s)")
+    grade.add_argument("--cell-seconds", metavar="S", type=positive(float), default=Limits.cell,
+                       help="limit of a cell (%(default)g)")
+    grade.add_argument("--seconds", metavar="S", type=positive(float), default=Limits.submission,
+                       help="limit of a submission (%(default)g)")
+    grade.add_argument("--again", action="store_true", help="grade the unchanged ones too")
+    grade.add_argument("--unsafe-no-sandbox", action="store_true",
+                       help="run submissions as you, with all your files in reach")
+    grade.set_defaults(run=run_grade)
+    return top
+
+
+def positive(number: type) -> type:
+    """An argument that has to be a number above 0."""
+    def read(text: str):
+        value = number(text)
+        if value <= 0:
+            raise ValueError
+        return value
+    read.__name__ = f"number above 0 ({number.__name__})"
+    return read
+
+
+def run_labs(arguments: argparse.Namespace) -> int:
+    from autograder import labs
+
+    course = Course.at(ROOT)
+    for lab in course.labs:
+        done = labs.make(course, lab)
+        path = course.release(lab).relative_to(course.root)
+        if done == "kept":
+            print(f"{path}: kept, because it holds answers; move it away to have it made anew")
+        else:
+            print(f"{path}: {done}")
+    return 0
+
+
+def run_samples(arguments: argparse.Namespace) -> int:
+    from autograder import samples
+
+    for path in samples.make(Course.at(ROOT), arguments.lab, arguments.folder.resolve()):
+        print(path)
+    return 0
+
+
+def run_grade(arguments: argparse.Namespace) -> int:
+    from autograder import report
+    from autograder.grade import grade, lab_exercises
+
+    course = Course.at(ROOT, arguments.grades)
+    limits = Limits(cell=arguments.cell_seconds, submission=arguments.seconds)
+    outcomes = grade(course, arguments.lab, arguments.submissions, limits, arguments.workers, arguments.again,
+                     arguments.unsafe_no_sandbox, report.Progress())
+    console = Console()
+    console.print(report.table(arguments.lab, lab_exercises(course, arguments.lab), outcomes))
+    console.print(f"gradebook: {course.grades / 'gradebook.db'}\nfeedback:  {course.grades / 'feedback'}", soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Where the course keeps its things, and what nbgrader is told of it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from traitlets.config import Config
+
+from autograder.errors import CourseError
+
+# A submission goes through nbgrader's steps, of which `autograder.preprocessors` does some otherwise: SANITISE before it is
+# run, RECORD afterwards.
+SANITISE = ["nbgrader.preprocessors.ClearOutput", "autograder.preprocessors.DeduplicateIds",
+            "nbgrader.preprocessors.OverwriteKernelspec", "nbgrader.preprocessors.OverwriteCells",
+            "nbgrader.preprocessors.CheckCellMetadata"]
+RECORD = ["nbgrader.preprocessors.LimitOutput", "autograder.preprocessors.SaveScores",
+          "nbgrader.preprocessors.AssignLatePenalties", "nbgrader.preprocessors.CheckCellMetadata"]
+
+
+@dataclass(frozen=True)
+class Course:
+    """A checkout of the course.
+
+    root:   the checkout: `solutions/` and `labs/` are in it.
+    grades: where submissions, graded notebooks, feedback and the gradebook go; git ignores it.
+    """
+
+    root: Path
+    grades: Path
+
+    @classmethod
+    def at(cls, root: Path, grades: Path | None = None) -> Course:
+        root = Path(root).resolve()
+        return cls(root, Path(grades).resolve() if grades else root / "grades")
+
+    @property
+    def labs(self) -> list[str]:
+        """The names of all labs: there is one source a lab."""
+        return sorted(path.stem for path in (self.root / "solutions").glob("*.py"))
+
+    def source(self, lab: str) -> Path:
+        path = self.root / "solutions" / f"{lab}.py"
+        if not path.is_file():
+            raise CourseError(f"there is no lab {lab!r}: {path} is missing; the labs are {', '.join(self.labs) or 'none'}")
+        return path
+
+    def notebook(self, lab: str) -> Path:
+        """The source as a notebook, in the layout that nbgrader looks for; git ignores it."""
+        return self.root / "solutions" / lab / f"{lab}.ipynb"
+
+    def release(self, lab: str) -> Path:
+        return self.root / "labs" / lab / f"{lab}.ipynb"
+
+    @property
+    def submitted(self) -> Path:
+        return self.grades / "submitted"
+
+    def autograded(self, lab: str, student: str) -> Path:
+        return self.grades / "autograded" / student / lab / f"{lab}.ipynb"
+
+    def feedback(self, lab: str, student: str) -> Path:
+        return self.grades / "feedback" / student / lab / f"{lab}.html"
+
+    def outcome(self, lab: str, student: str) -> Path:
+        return self.grades / "outcomes" / lab / f"{student}.json"
+
+    @property
+    def db_url(self) -> str:
+        return f"sqlite:///{self.grades / 'gradebook.db'}"
+
+    def seed(self) -> str:
+        """The secret from which the inputs of hidden tests are drawn: made once, so that grading again gives the same grade.
+
+        The environment variable MLSYSLAB_SEED goes before the file, for several machines that grade one class.
+        """
+        if given := os.environ.get("MLSYSLAB_SEED"):
+            return given
+        path = self.grades / "seed"
+        if not path.exists():
+            write(path, secrets.token_hex(16))
+            path.chmod(0o600)
+        return path.read_text(encoding="utf-8").strip()
+
+    def config(self) -> Config:
+        """What `nbgrader_config.py` holds."""
+        _find_commands()
+        self.grades.mkdir(parents=True, exist_ok=True)
+        c = Config()
+        c.CourseDirectory.root = str(self.root)
+        c.CourseDirectory.source_directory = "solutions"
+        c.CourseDirectory.release_directory = "labs"
+        for step in ("submitted", "autograded", "feedback", "solution", "source_with_tests"):
+            c.CourseDirectory[f"{step}_directory"] = self._step(step)
+        c.CourseDirectory.db_url = self.db_url
+        c.ExportPlugin.to = str(self.grades / "grades.csv")
+        # labs/ is committed, so it is always there already; without this a fresh clone's gradebook would stay empty.
+        c.GenerateAssignment.force = True
+        # nbgrader's own `autograde` (and the formgrader's button) runs and scores as `python -m autograder grade` does.
+        c.Autograde.sanitize_preprocessors = SANITISE
+        c.Autograde.autograde_preprocessors = ["autograder.preprocessors.SandboxedExecute", *RECORD]
+        c.OverwriteCells.add_missing_cells = True
+        c.HTMLExporter.sanitize_html = True
+        return c
+
+    def _step(self, name: str) -> str:
+        path = self.grades / name
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+
+
+def _find_commands() -> None:
+    """nbgrader calls `alembic` by its bare name: let it be found where no virtual environment is active, too."""
+    own = str(Path(sys.executable).parent)
+    if own not in os.environ.get("PATH", "").split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join(filter(None, (own, os.environ.get("PATH"))))
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all, and make the folders it lies in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

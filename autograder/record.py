@@ -1,0 +1,61 @@
+"""Write what came out into nbgrader's gradebook and folders. Only one process writes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import nbformat
+from nbconvert.exporters import HTMLExporter
+from nbformat import NotebookNode
+from nbgrader.api import Gradebook
+from nbgrader.converters import GenerateFeedback
+from nbgrader.coursedir import CourseDirectory
+from traitlets.config import Config
+
+from autograder.course import RECORD, Course, write
+from autograder.errors import CourseError
+from autograder.labs import released
+from autograder.outcome import PERSON, Outcome
+from autograder.pipeline import preprocess
+
+
+def register(course: Course, lab: str) -> None:
+    """Enter a lab with its cells and points into the gradebook."""
+    with Gradebook(course.db_url, "") as gradebook:
+        gradebook.update_or_create_assignment(lab)
+    try:
+        released(course, lab, Config())
+    except RuntimeError as error:
+        raise CourseError(f"the exercises of {lab} have changed since submissions were entered into {course.db_url} "
+                          f"({error}); give another folder with --grades, or drop what was entered: "
+                          f"nbgrader db assignment remove {lab} --force") from error
+
+
+def record(course: Course, lab: str, outcome: Outcome, notebook: NotebookNode | None, handed_in: datetime | None) -> None:
+    """Enter one outcome. The file of the outcome comes last: without it the submission is graded again.
+
+    notebook: as it was run; None when a person is needed.
+    """
+    student = outcome.student
+    with Gradebook(course.db_url, "") as gradebook:
+        gradebook.update_or_create_student(student)
+        submission = gradebook.update_or_create_submission(lab, student, timestamp=handed_in)
+        if outcome.kind == PERSON:
+            for grade in (grade for part in submission.notebooks for grade in part.grades):
+                grade.auto_score, grade.needs_manual_grade = None, True
+            gradebook.db.commit()
+    if notebook is None:
+        course.autograded(lab, student).unlink(missing_ok=True)
+        course.feedback(lab, student).unlink(missing_ok=True)
+    else:
+        text = preprocess(notebook, RECORD, course, lab, student)
+        write(course.autograded(lab, student), text)
+        write(course.feedback(lab, student), _feedback(course, lab, student, text))
+    outcome.save(course.outcome(lab, student))
+
+
+def _feedback(course: Course, lab: str, student: str, autograded: str) -> str:
+    """nbgrader's own feedback page."""
+    converter = GenerateFeedback(coursedir=CourseDirectory(config=course.config()), config=course.config())
+    return preprocess(nbformat.reads(autograded, as_version=4), converter.preprocessors, course, lab, student,
+                      config=converter.config, exporter=HTMLExporter)
