@@ -25,9 +25,17 @@ def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict[str,
         context[files] = [file for file in context[files] if kept(file)]
 
 
+def inline_basic(app: Sphinx, error: Exception | None) -> None:
+    """Put Sphinx's basic.css into the theme's style sheet, which imports it by a path that tools such as axe misread."""
+    theme, basic = (Path(app.outdir, "_static", name) for name in ("styles/theme.css", "basic.css"))
+    if error is None and theme.exists():
+        theme.write_text(theme.read_text().replace('@import "../basic.css";', basic.read_text()))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", add_static)
     app.connect("html-page-context", drop_thebe, priority=900)
+    app.connect("build-finished", inline_basic)
     app.add_css_file("book.css")
     app.add_js_file("book.js", loading_method="defer")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -72,7 +72,8 @@ def vendor(into: Path) -> None:
         for package in PACKAGES:
             log.info("getting %s %s", package.name, package.version)
             unpack(package, download(package, Path(folder)), fresh / package.name)
-        (fresh / "fonts.css").write_text("\n".join(font_face(file, fresh) for file in sorted(fresh.glob("@fontsource*/**/*.woff2"))))
+        fonts = sorted(fresh.glob("@fontsource*/**/*.woff2"))
+        (fresh / "fonts.css").write_text("\n".join(font_face(file, fresh) for file in fonts))
         (fresh / stamp.name).write_text(wanted)
         shutil.rmtree(into, ignore_errors=True)
         fresh.rename(into)
@@ -84,12 +85,12 @@ def download(package: Package, folder: Path) -> Path:
     done = npm(["pack", "--silent", "--pack-destination", str(folder), spec], return_completed_process=True, cwd=folder,
                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
-        raise ExtensionError(f"npm could not fetch {spec}. The first build of the book needs the npm registry (later ones don't):\n"
-                             f"{done.stdout}{done.stderr}")
+        raise ExtensionError(f"npm could not fetch {spec}. The first build of the book needs the npm registry "
+                             f"(later ones don't):\n{done.stdout}{done.stderr}")
     archive = folder / done.stdout.split()[-1]
     found = base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if found != package.sha512:
-        raise ExtensionError(f"{spec} is not the archive that {__name__} names: its SHA-512 is {found}, not {package.sha512}")
+        raise ExtensionError(f"{spec}: the archive has SHA-512 {found}, not {package.sha512} as pinned in {__file__}")
     return archive
 
 

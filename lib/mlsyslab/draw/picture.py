@@ -41,6 +41,7 @@ def _variables(values: dict[str, str]) -> str:
 
 
 STYLE = (
+    ".mls-figure{overflow-x:auto}"
     f".mls{{{_variables(_LIGHT)}font:13px 'Source Sans 3',system-ui,sans-serif}}"
     f"[data-theme=dark] .mls,[data-jp-theme-light=false] .mls{{{_variables(_DARK)}}}"
     ".mls text{fill:var(--ink)}.mls .soft{fill:var(--soft)}.mls .small{font-size:11px}.mls .bold{font-weight:600}"
@@ -98,11 +99,12 @@ class Picture:
         length = max(((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5, 1e-9)
         across_x, across_y = (y2 - y1) / length, -(x2 - x1) / length
         control_x, control_y = (x1 + x2) / 2 + 2 * bend * across_x, (y1 + y2) / 2 + 2 * bend * across_y
-        self._add("path", "", d=f"M{number(x1)} {number(y1)}Q{number(control_x)} {number(control_y)} {number(x2)} {number(y2)}")
+        bent = "M{} {}Q{} {} {} {}".format(*map(number, (x1, y1, control_x, control_y, x2, y2)))
+        self._add("path", "", d=bent)
         along = max(((x2 - control_x) ** 2 + (y2 - control_y) ** 2) ** 0.5, 1e-9)
         ux, uy = (x2 - control_x) / along, (y2 - control_y) / along
         left, right = ((x2 - 6 * ux - 3 * uy, y2 - 6 * uy + 3 * ux), (x2 - 6 * ux + 3 * uy, y2 - 6 * uy - 3 * ux))
-        self._add("path", "tip", d="M{} {}L{} {}L{} {}Z".format(*(number(v) for v in (x2, y2, *left, *right))))
+        self._add("path", "tip", d="M{} {}L{} {}L{} {}Z".format(*map(number, (x2, y2, *left, *right))))
 
     def text(self, x: float, y: float, words: str, classes: str = "") -> None:
         """A line of text whose baseline starts at (x, y), or is centred there ("mid"), or ends there ("end")."""

@@ -52,16 +52,16 @@ def timeline(trace: Trace, title: str = "Timeline", width: float = 720, arrows: 
     for event in events:
         wide = max((event.end - event.start) * scale, 1)
         picture.rect(x(event.start), y(event.kind, event.rank) + 1, wide, STRIP - 2, event.kind, sentence(event, unit, name))
-        label = short(event)
+    if arrows and ("recv",) in strips:
+        for event in (event for event in events if event.kind == "send"):
+            down = event.peer > event.rank
+            start = y("send", event.rank) + (STRIP - 1 if down else 1)
+            end = y("recv", event.peer) + (1 if down else STRIP - 1)
+            picture.arrow(x(event.start) + 1, start, x(event.end) - 1, end)
+    for event in events:
+        wide, label = (event.end - event.start) * scale, short(event)
         if len(label) * 6.5 + 4 <= wide:
             picture.text(x(event.start) + wide / 2, y(event.kind, event.rank) + STRIP / 2 + 4, label, "small mid")
-    if arrows and ("recv",) in strips:
-        for event in events:
-            if event.kind == "send":
-                down = event.peer > event.rank
-                start = y("send", event.rank) + (STRIP - 1 if down else 1)
-                end = y("recv", event.peer) + (1 if down else STRIP - 1)
-                picture.arrow(x(event.start) + 1, start, x(event.end) - 1, end)
     draw_legend(picture, sorted({event.kind for event in events}, key=lambda kind: y(kind, 0)), height - 8)
     return picture
 
@@ -110,8 +110,10 @@ def sentence(event: Event, unit: float, name: str) -> str:
 
 
 def describe(trace: Trace) -> str:
-    """A trace in one sentence."""
+    """A trace in words, rank by rank as far as one would listen."""
     unit, name = unit_of(trace.time)
-    return (f"{trace.size} ranks, {trace.messages()} messages, {trace.bytes_sent():,} bytes, {trace.time / unit:.4g} {name}. "
-            + " ".join(f"Rank {rank} computes for {trace.busy(rank) / unit:.4g} {name} and sends {trace.messages(rank)} messages."
-                       for rank in range(min(trace.size, 16))))
+    whole = (f"{trace.size} ranks, messages: {trace.messages()}, bytes: {trace.bytes_sent():,}, "
+             f"time: {trace.time / unit:.4g} {name}.")
+    each = (f"Rank {rank} computes for {trace.busy(rank) / unit:.4g} {name}; messages it sends: {trace.messages(rank)}."
+            for rank in range(min(trace.size, 16)))
+    return " ".join([whole, *each])
