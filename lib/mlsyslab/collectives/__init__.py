@@ -4,6 +4,8 @@ Every operation is called as `name(comm, tensor, …, algorithm="auto")` by ever
 result as a new tensor, and leaves its input as it was.
 """
 
+from mlsyslab.collectives.cost import Cost, TwoLevelCost, algbw, busbw, cost, lower_bound
+from mlsyslab.collectives.counts import Count, counts
 from mlsyslab.collectives.operations import (
     ALGORITHMS,
     OPS,
@@ -19,5 +21,6 @@ from mlsyslab.collectives.operations import (
 )
 from mlsyslab.collectives.parts import Parts, even_lengths
 
-__all__ = ["ALGORITHMS", "OPS", "Parts", "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "even_lengths",
-           "gather", "reduce", "reduce_scatter", "scatter"]
+__all__ = ["ALGORITHMS", "OPS", "Cost", "Count", "Parts", "TwoLevelCost", "algbw", "all_gather", "all_reduce", "all_to_all",
+           "barrier", "broadcast", "busbw", "cost", "counts", "even_lengths", "gather", "lower_bound", "reduce",
+           "reduce_scatter", "scatter"]

@@ -52,19 +52,23 @@ def cost(op: str, algorithm: str, p: int, n: float, root: int = 0, node: int | N
     Equal to the simulated time for every p and root when the parts are equal (p divides the vector); "hierarchical" so on
     `Nodes(node, …, nics=node)` with the root on rank 0.
     """
-    algorithms = {name: formula for (operation, name), formula in _COSTS.items() if operation == op}
-    if not algorithms:
-        raise ValueError(f"op={op!r}: an operation is one of {', '.join(dict.fromkeys(name for name, _ in _COSTS))}")
-    if algorithm not in algorithms and not (algorithm == "hierarchical" and op in _TWO_LEVEL):
-        allowed = [*algorithms, "hierarchical"] if op in _TWO_LEVEL else list(algorithms)
-        raise ValueError(f"algorithm={algorithm!r}: {op} can be done by {', '.join(allowed)}")
+    known(op, algorithm)
     if p < 1 or n < 0 or not 0 <= root < p:
         raise ValueError(f"p={p}, n={n}, root={root}: p is 1 or more, n is 0 or more, root is 0 … p-1")
     if algorithm != "hierarchical":
-        return algorithms[algorithm](p, n, root)
+        return _COSTS[op, algorithm](p, n, root)
     if node is None or node < 1 or p % node:
         raise ValueError(f"node={node}: the ranks a node, a divisor of p={p}")
     return _TWO_LEVEL[op](node, p // node, n)
+
+
+def known(op: str, algorithm: str) -> None:
+    """Raise an error unless `algorithm` can do `op`."""
+    allowed = [name for operation, name in _COSTS if operation == op] + ["hierarchical"] * (op in _TWO_LEVEL)
+    if not allowed:
+        raise ValueError(f"op={op!r}: an operation is one of {', '.join(dict.fromkeys(name for name, _ in _COSTS))}")
+    if algorithm not in allowed:
+        raise ValueError(f"algorithm={algorithm!r}: {op} can be done by {', '.join(allowed)}")
 
 
 # -- along the tree ---------------------------------------------------------------------------------------------------
@@ -225,4 +229,4 @@ def busbw(op: str, p: int, n: float, seconds: float) -> float:
     """
     if op == "barrier":
         raise ValueError("op='barrier': a barrier moves no data, so it has no bandwidth")
-    return algbw(n, seconds) * lower_bound(op, p, 1).beta
+    return algbw(n, seconds) * _BOUNDS[op]((p - 1) / p)[0]
