@@ -114,9 +114,10 @@ class Picture:
         """The picture as text; without `style` it needs `STYLE` on its page, as frames of a widget have it."""
         described = f"<desc>{escape(self.description)}</desc>" if self.description else ""
         css = f"<style>{self.css}</style>" if style else ""
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" class="mls" role="img" '
-                f'viewBox="0 0 {number(self.width)} {number(self.height)}" width="{number(self.width)}" '
-                f'height="{number(self.height)}"><title>{escape(self.title)}</title>{described}{css}{"".join(self.parts)}</svg>')
+        w, h = number(self.width), number(self.height)
+        shrink = f"max-width:100%;min-width:{number(0.75 * self.width)}px;height:auto"  # narrower than that, its place scrolls
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" class="mls" role="img" viewBox="0 0 {w} {h}" width="{w}" height="{h}" '
+                f'style="{shrink}"><title>{escape(self.title)}</title>{described}{css}{"".join(self.parts)}</svg>')
 
     def save(self, path: str | PathLike) -> None:
         """Write the picture into an .svg file."""
