@@ -115,9 +115,10 @@ class Picture:
         described = f"<desc>{escape(self.description)}</desc>" if self.description else ""
         css = f"<style>{self.css}</style>" if style else ""
         w, h = number(self.width), number(self.height)
-        shrink = f"max-width:100%;min-width:{number(0.75 * self.width)}px;height:auto"  # narrower than that, its place scrolls
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" class="mls" role="img" viewBox="0 0 {w} {h}" width="{w}" height="{h}" '
-                f'style="{shrink}"><title>{escape(self.title)}</title>{described}{css}{"".join(self.parts)}</svg>')
+        least = number(0.75 * self.width)  # px; where there is less room, the picture scrolls instead of becoming too small
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" class="mls" role="img" viewBox="0 0 {w} {h}" width="{w}" '
+                f'height="{h}" style="max-width:100%;min-width:{least}px;height:auto"><title>{escape(self.title)}</title>'
+                f'{described}{css}{"".join(self.parts)}</svg>')
 
     def save(self, path: str | PathLike) -> None:
         """Write the picture into an .svg file."""
