@@ -17,17 +17,18 @@ LETTERS = "abcdefgh"  # the vectors of ranks 0 … 7
 #: A class and a colour (Okabe and Ito 2008, grey for black) for each rank's data, and for a finished sum.
 RANKS = {"ra": "#e69f00", "rb": "#56b4e9", "rc": "#009e73", "rd": "#f0e442", "re": "#0072b2", "rf": "#d55e00",
          "rg": "#cc79a7", "rh": "#999999"}
-_DARK_GROUND = {"re", "sum"}  # on which letters are white
 SUM = "#3d4752"
+_DARK = {"re", "sum"}  # on which letters are white
 
-HIGH, GAP = 20, 3  # px: height of a box, and the space below it
+HIGH, GAP = 20, 3  # px: the height of a box, and the space below it
+PITCH = HIGH + GAP
 HEAD, LEAST = 20, 330  # px: a line of text above everything; the least width of a picture with messages
 
-CSS = (STYLE + ".mls .has path,.mls .new{fill:none}" + "".join(f".mls .{name}{{stroke:{colour}}}" for name, colour in RANKS.items())
-       + f".mls .sum{{stroke:{SUM}}}.mls .stale{{opacity:.2}}"
-       ".mls .room{stroke:var(--rule);opacity:.55}.mls .new{stroke:var(--ink);stroke-width:1.8;fill:none}"
+CSS = (STYLE + "".join(f".mls .{name}{{stroke:{colour}}}" for name, colour in (*RANKS.items(), ("sum", SUM)))
+       + f".mls .has path,.mls .room{{stroke-dasharray:{HIGH} {GAP}}}"
+       ".mls .room{stroke:var(--rule);opacity:.55}.mls .new{stroke:var(--ink);stroke-width:1.8}"
        ".mls .msg{stroke:var(--ink);stroke-width:1.5}.mls path.head{fill:var(--ink);stroke:none}"
-       ".mls .on text,.mls text.on{fill:#111;text-anchor:middle;font-size:12px}.mls text.on.white{fill:#fff}"
+       ".mls text.on{fill:#111;text-anchor:middle;font-size:12px}.mls text.white{fill:#fff}"
        ".mls .halo{stroke:var(--pst-color-background,var(--jp-layout-color0,#fff));stroke-width:4;paint-order:stroke}")
 
 
@@ -38,7 +39,7 @@ class Boxes(Picture):
     """
 
     css = CSS
-    #: Are boxes filled by shares? Where nothing is reduced, or nothing is half reduced, they are filled whole.
+    #: Are boxes filled by shares? Where nothing is half reduced they are filled whole.
     striped = True
 
     def __init__(self, watched: Watched, width: float, height: float, title: str, description: str,
@@ -47,64 +48,67 @@ class Boxes(Picture):
         self.watched, self.wide, self.gap = watched, wide, gap
 
     def grid(self, left: float, top: float, state: Sequence[Holding], live: Sequence[frozenset[int]] | None = None) -> None:
-        """Draw what every rank holds; slots that are not `live` are pale.  left, top: px, of the first box."""
-        self.left, self.top, self.bottom = left, top, top + len(state[0]) * (HIGH + GAP) - GAP
+        """Draw what every rank holds; slots that are not `live` are left empty.  left, top: px, of the first box."""
+        self.left, self.top, self.bottom = left, top, top + len(state[0]) * PITCH - GAP
         self._frame(len(state[0]))
         self._fill(state, live)
 
     def x(self, rank: int) -> float:
-        """The left edge of a rank's boxes."""
-        return self.left + rank * (self.wide + self.gap)
+        """The middle of a rank's boxes."""
+        return self.left + rank * (self.wide + self.gap) + self.wide / 2
 
     def y(self, row: int) -> float:
-        """The middle of a row of boxes."""
-        return self.top + row * (HIGH + GAP) + HIGH / 2
+        """The upper edge of a row of boxes."""
+        return self.top + row * PITCH
 
     def _frame(self, rows: int) -> None:
-        """Names of ranks and chunks, and an empty box for each."""
-        for rank in range(self.watched.p):
-            name = f"rank {rank}" if rank == 0 and self.wide >= 40 else str(rank)
-            self.text(self.x(rank) + self.wide / 2, self.top - 6, name, "soft small mid")
-        for row in range(rows) if rows > 1 else ():
-            self.text(self.left - 6, self.y(row) + 4, str(row), "soft small end")
-        columns = "".join(f"M{self.x(r) + self.wide / 2:g} {self.top:g}v{self.bottom - self.top:g}"
-                          for r in range(self.watched.p))
-        self._add("path", "room", d=columns, stroke_width=self.wide, stroke_dasharray=f"{HIGH} {GAP}")
+        """Numbers of ranks and chunks, and an empty box for each."""
+        ranks, above = range(self.watched.p), self.top - 6
+        if self.wide >= 40:
+            self.text(self.left - 4, above, "rank", "soft small end")
+        self.parts.append(signs([(self.x(rank), above, str(rank)) for rank in ranks], "soft small mid"))
+        if rows > 1:
+            self.parts.append(signs([(self.left - 10, self.y(row) + 14, str(row)) for row in range(rows)], "soft small mid"))
+        empty = "".join(f"M{self.x(rank):g} {self.top:g}v{self.bottom - self.top:g}" for rank in ranks)
+        self._add("path", "room", d=empty, stroke_width=self.wide)
 
     def _fill(self, state: Sequence[Holding], live: Sequence[frozenset[int]] | None) -> None:
-        strokes: dict[tuple[bool, str], str] = defaultdict(str)
-        letters: dict[tuple[bool, bool], list[tuple[float, float, str]]] = defaultdict(list)
+        """Fill the boxes: a vertical stroke, dashed as the boxes are, for each run of boxes with the same stripe."""
+        rows: dict[tuple[str, float, float], list[int]] = defaultdict(list)  # by class, place and width of the stripe
+        letters: dict[bool, list[tuple[float, float, str]]] = defaultdict(list)
         for rank, holding in enumerate(state):
             for row, piece in enumerate(holding):
-                if piece is None:
+                if piece is None or (live is not None and row not in live[rank]):
                     continue
-                pale = live is not None and row not in live[rank]
-                for name, left, width, letter in self._stripes(piece):
-                    strokes[pale, name] += f"M{self.x(rank) + left:g} {self.y(row):g}h{width:g}"
+                for name, shift, width, letter in self._stripes(piece):
+                    x = self.x(rank) + shift
+                    rows[name, x, width].append(row)
                     if letter:
-                        where = self.x(rank) + left + width / 2, self.y(row) + 4, letter
-                        letters[pale, name in _DARK_GROUND].append(where)
-        for pale in (True, False):
-            inside = "".join(f'<path class="{name}" d="{d}"/>' for (is_pale, name), d in strokes.items() if is_pale == pale)
-            inside += "".join(_letters(at, "on white" if white else "on")
-                              for (is_pale, white), at in letters.items() if is_pale == pale)
-            if inside:
-                self._add("g", "has stale" if pale else "has", inside, stroke_width=HIGH)
+                        letters[name in _DARK].append((x, self.y(row) + 14, letter))
+        strokes: dict[tuple[str, float], str] = defaultdict(str)
+        for (name, x, width), numbers in rows.items():
+            for first, last in runs(numbers):
+                strokes[name, width] += f"M{x:g} {self.y(first):g}v{self.y(last) + HIGH - self.y(first):g}"
+        inside = "".join(f'<path class="{name}" stroke-width="{width:g}" d="{d}"/>' for (name, width), d in strokes.items())
+        inside += "".join(signs(at, "on white" if white else "on") for white, at in letters.items())
+        if inside:
+            self._add("g", "has", inside)
 
     def _stripes(self, piece: Piece) -> list[tuple[str, float, float, str]]:
-        """A box as (class, left edge, width, letter) of each part of its filling."""
+        """A box as (class, shift from its middle, width, letter) of each part of its filling."""
         names, p = list(RANKS), self.watched.p
         if len(piece.ranks) == p > 1:
             return [("sum", 0, self.wide, "Σ")]
         if len(piece.ranks) == 1 and not (self.striped and self.watched.reducing):
             (rank,) = piece.ranks
             return [(names[rank], 0, self.wide, LETTERS[rank])]
-        wide = self.wide / p
-        return [(names[r], round(r * wide, 1), round(wide, 1), LETTERS[r] if wide >= 8 else "") for r in sorted(piece.ranks)]
+        width = self.wide / p
+        return [(names[r], round((r + 0.5) * width - self.wide / 2, 1), round(width, 1), LETTERS[r] if width >= 8 else "")
+                for r in sorted(piece.ranks)]
 
 
 class Holdings(Boxes):
-    """What every rank holds after one step of a watched run, and the messages of that step.
+    """What every rank holds after one step of a watched run, as far as it is still needed, and the messages of that step.
 
     title: stands at the left above the picture.  note: stands at the right.
     """
@@ -113,12 +117,11 @@ class Holdings(Boxes):
         above = max((reach(m) for m in watched.messages if m.to > m.source), default=0)
         below = max((reach(m) for m in watched.messages if m.to < m.source), default=0)
         wide, rows = watched.p * 54, len(watched.states[0][0])
-        width = max(LEAST, wide + 30)
-        left, top = (width - wide + 14) / 2, HEAD + above + 22
-        super().__init__(watched, width, top + rows * (HIGH + GAP) + below + 6, title, describe(watched, step))
+        width, top = max(LEAST, wide + 40), HEAD + above + 22
+        super().__init__(watched, width, top + rows * PITCH + below + 4, title, describe(watched, step))
         self.text(0, 13, title, "bold")
         self.text(width, 13, note, "soft end")
-        self.grid(left, top, watched.states[step], watched.live[step])
+        self.grid((width - wide + 14) / 2 + 4, top, watched.states[step], watched.live[step])
         self._messages(watched.of(step), watched.states[step])
 
     def _messages(self, messages: Sequence[Message], state: Sequence[Holding]) -> None:
@@ -126,26 +129,21 @@ class Holdings(Boxes):
         arrows, heads, outlines = "", "", ""
         for message in messages:
             way = 1 if message.to > message.source else -1
-            start, end = (self.x(r) + self.wide / 2 + w for r, w in ((message.source, 5 * way), (message.to, -5 * way)))
-            foot = self.top - 17 if way > 0 else self.bottom + 4
-            peak = foot - way * (reach(message) - 10)
-            bend = foot + (peak - foot) / 0.75
-            arrows += f"M{start:g} {foot:g}C{start:g} {bend:.3g} {end:g} {bend:.3g} {end:g} {foot - 5 * way:g}"
-            heads += f"M{end:g} {foot:g}l-3.5 {-6 * way}h7z"
-            self.text((start + end) / 2, peak + (-3 if way > 0 else 11), name_of(self.watched, message), "small mid halo")
-            for row, piece in enumerate(state[message.to]):
-                if piece and any(piece.chunk == sent.chunk and piece.ranks >= sent.ranks for sent in message.pieces):
-                    outlines += f"M{self.x(message.to):g} {self.y(row) - HIGH / 2:g}h{self.wide:g}v{HIGH}h-{self.wide:g}z"
+            start, length = self.x(message.source) + 5 * way, self.x(message.to) - self.x(message.source) - 10 * way
+            foot, rise = self.top - 17 if way > 0 else self.bottom + 4, reach(message) - 10
+            bend = -way * round(rise / 0.75)
+            arrows += f"M{start:g} {foot:g}c0 {bend} {length:g} {bend} {length:g} {-5 * way}"
+            heads += f"M{start + length:g} {foot:g}l-3.5 {-6 * way}h7z"
+            label = name_of(self.watched, message)
+            self.text(start + length / 2, foot - way * rise + (-3 if way > 0 else 11), label, "small mid halo")
+            arrived = [row for row, held in enumerate(state[message.to]) if held and any(
+                held.chunk == sent.chunk and held.ranks >= sent.ranks for sent in message.pieces)]
+            for first, last in runs(arrived):
+                left, high = self.x(message.to) - self.wide / 2, self.y(last) + HIGH - self.y(first)
+                outlines += f"M{left:g} {self.y(first):g}h{self.wide:g}v{high:g}h-{self.wide:g}z"
         for classes, d in (("new", outlines), ("msg", arrows), ("head", heads)):
             if d:
                 self._add("path", classes, d=d)
-
-
-def _letters(at: Sequence[tuple[float, float, str]], classes: str) -> str:
-    """Many single letters as one element, each at its own place."""
-    xs, ys, letters = zip(*at, strict=True)
-    return (f'<text class="{classes}" x="{" ".join(f"{x:g}" for x in xs)}" y="{" ".join(f"{y:g}" for y in ys)}">'
-            f'{"".join(letters)}</text>')
 
 
 class BeforeAfter(Boxes):
@@ -156,7 +154,7 @@ class BeforeAfter(Boxes):
     def __init__(self, watched: Watched, title: str):
         wide, gap = 26, 8
         side, rows = watched.p * (wide + gap), len(watched.states[0][0])
-        super().__init__(watched, 2 * side + 76, HEAD + 24 + rows * (HIGH + GAP), title,
+        super().__init__(watched, 2 * side + 76, HEAD + 24 + rows * PITCH, title,
                          f"before: {in_words(watched.states[0])}; after: {in_words(watched.returned)}", wide, gap)
         self.text(0, 13, title, "bold")
         self.grid(20, HEAD + 20, watched.states[0])
@@ -166,7 +164,7 @@ class BeforeAfter(Boxes):
 
 
 class Row:
-    """Pictures side by side, wrapped where the page is narrow; a cell shows it."""
+    """Pictures of one kind side by side, wrapped where the page is narrow; a cell shows it."""
 
     def __init__(self, pictures: Sequence[Picture]):
         self.pictures = list(pictures)
@@ -174,7 +172,26 @@ class Row:
     def _repr_html_(self) -> str:
         first, *rest = self.pictures
         inside = first.svg() + "".join(picture.svg(style=False) for picture in rest)
-        return f'<div class="mls-figure" style="display:flex;flex-wrap:wrap;gap:1rem 2rem;justify-content:center">{inside}</div>'
+        flow = "display:flex;flex-wrap:wrap;gap:1rem 2rem;justify-content:center"
+        return f'<div class="mls-figure" style="{flow}">{inside}</div>'
+
+
+def signs(at: Sequence[tuple[float, float, str]], classes: str) -> str:
+    """Single letters or digits as one element, each at its own (x, y)."""
+    xs, ys, letters = zip(*at, strict=True)
+    x, y = (" ".join(f"{value:g}" for value in values) for values in (xs, ys if len(set(ys)) > 1 else ys[:1]))
+    return f'<text class="{classes}" x="{x}" y="{y}">{"".join(letters)}</text>'
+
+
+def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Numbers in order as (first, last) of each unbroken row of them."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return found
 
 
 def reach(message: Message) -> float:
@@ -189,18 +206,15 @@ def name_of(watched: Watched, message: Message) -> str:
     chunks = span(sorted({piece.chunk for piece in message.pieces})) if watched.chunks > 1 else ""
     if watched.adds(message):
         return "+" + chunks
-    owners = {piece.ranks for piece in message.pieces}
+    owners = sorted({min(piece.ranks) for piece in message.pieces})
     if len(owners) > 1:
-        return "".join(LETTERS[min(ranks)] for ranks in sorted(owners, key=min)) if len(owners) <= 4 else f"{len(owners)} chunks"
-    (ranks,) = owners
-    return ("Σ" if len(ranks) > 1 else LETTERS[min(ranks)]) + chunks
+        return "".join(LETTERS[rank] for rank in owners)
+    return ("Σ" if len(message.pieces[0].ranks) > 1 else LETTERS[owners[0]]) + chunks
 
 
 def span(numbers: Sequence[int]) -> str:
     """Numbers in a few signs: 2, 0–3, 0,2."""
-    if len(numbers) > 1 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{numbers[0]}–{numbers[-1]}"
-    return ",".join(map(str, numbers))
+    return ",".join(str(first) if first == last else f"{first}–{last}" for first, last in runs(numbers))
 
 
 def in_words(state: Sequence[Holding]) -> str:
@@ -214,5 +228,5 @@ def in_words(state: Sequence[Holding]) -> str:
 
 def describe(watched: Watched, step: int) -> str:
     """A step in words."""
-    sent = [f"rank {m.source} sends {name_of(watched, m) or 'its vector'} to rank {m.to}" for m in watched.of(step)]
-    return "; ".join(sent) if sent else "before the first message"
+    sent = [f"{m.source} to {m.to}: {name_of(watched, m) or 'its vector'}" for m in watched.of(step)]
+    return "messages from rank " + ", ".join(sent) if sent else "before the first message"

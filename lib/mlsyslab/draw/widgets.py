@@ -6,8 +6,7 @@ in the browser (`jslink`), so nothing is computed when a reader moves a slider.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ipywidgets import HTML, Dropdown, Layout, SelectionSlider, Stack, VBox, Widget, jslink
@@ -30,62 +29,93 @@ def stepper(frames: Sequence[Frame], label: str = "step", names: Sequence[str] |
     return explore(lambda **at: frames[at[label]], **{label: dict(zip(names, range(len(frames)), strict=True))})
 
 
-def explore(frame: Callable[..., Frame], **axes: Sequence[Any] | Mapping[str, Any]) -> VBox:
-    """Show `frame(**values)` for the values that sliders choose, one slider an axis.
+Values = Sequence[Any] | Mapping[str, Any]
 
-    axes: by name, the values of each axis: a list, or a dict from the name that a reader sees to the value.
+
+def explore(frame: Callable[..., Frame], menus: Collection[str] = (), **axes: Values | Callable[..., Values]) -> VBox:
+    """Show `frame(**values)` for the values that readers choose, by a slider for each axis.
+
+    axes: by name, the values of each axis: a list, or a dict from the name that a reader sees to the value. Or a function
+    that returns these, given the values of the axes before it by name: the steps of a run, whose number depends on p.
+    menus: axes that are chosen by name from a menu, not by a slider.
     Every combination is computed now, so keep an eye on their number; put the axis with most values last.
     """
-    named = {axis: dict(values) if isinstance(values, Mapping) else {str(value): value for value in values}
-             for axis, values in axes.items()}
-    for axis, values in named.items():
-        if not values:
+    if unknown := set(menus) - set(axes):
+        raise ValueError(f"explore got menus for {', '.join(sorted(unknown))}; its axes are {', '.join(axes)}")
+    make = _Maker()
+
+    def control(axis: str, values: Values) -> tuple[SelectionSlider | Dropdown, list[Any]]:
+        named = dict(values) if isinstance(values, Mapping) else {str(value): value for value in values}
+        if not named:
             raise ValueError(f"explore got no values for {axis!r}: give each axis at least one")
-    frames = _Frames()
-    leaves = {at: frames.widget(frame(**{axis: named[axis][name] for axis, name in zip(named, at, strict=True)}))
-              for at in itertools.product(*named.values())}
-    sliders = [_slider(axis, list(values)) for axis, values in named.items()]
+        return (make.menu if axis in menus else make.slider)(axis, list(named)), list(named.values())
 
-    def nest(at: tuple[str, ...]) -> Widget:
-        """What is seen once the first axes stand at the names `at`."""
-        if len(at) == len(sliders):
-            return leaves[at]
-        slider = sliders[len(at)]
-        return _follow(slider, [nest((*at, name)) for name in slider.options])
+    shared = {axis: control(axis, values) for axis, values in axes.items() if not callable(values)}
 
-    return VBox([frames.style, *sliders, nest(())])
+    def nest(chosen: dict[str, Any], rest: Sequence[str]) -> Widget:
+        """What is seen once the axes before `rest` have the values `chosen`."""
+        if not rest:
+            return make.frame(frame(**chosen))
+        axis = rest[0]
+        chooser, values = shared[axis] if axis in shared else control(axis, axes[axis](**chosen))
+        stack = make.stack(chooser, [nest({**chosen, axis: value}, rest[1:]) for value in values])
+        return stack if axis in shared else make.box([chooser, stack])
+
+    inside = nest({}, list(axes))
+    return make.box([make.sheet(), *(chooser for chooser, _ in shared.values()), inside])
 
 
 def choose(options: Mapping[str, Widget], label: str) -> VBox:
     """Show one of several widgets at a time, chosen by name from a menu."""
     if not options:
         raise ValueError("choose got no options: give it at least one widget by name")
-    menu = Dropdown(options=list(options), description=label, style={"description_width": "initial"})
-    return VBox([menu, _follow(menu, list(options.values()))])
+    make = _Maker()
+    menu = make.menu(label, list(options))
+    return make.box([menu, make.stack(menu, list(options.values()))])
 
 
-def _follow(control: SelectionSlider | Dropdown, children: Sequence[Widget]) -> Stack:
-    """A stack of which the browser shows the child that `control` points at."""
-    stack = Stack(children, selected_index=0)
-    jslink((control, "index"), (stack, "selected_index"))
-    return stack
-
-
-def _slider(axis: str, names: list[str]) -> SelectionSlider:
-    return SelectionSlider(options=names, value=names[0], description=axis, continuous_update=True,
-                           layout=Layout(width="100%", max_width="34rem"), style={"description_width": "initial"})
-
-
-class _Frames:
-    """Makes the widget of each frame. All share one layout and one style, and equal frames are one widget: pages stay light."""
+class _Maker:
+    """Makes the parts of one widget. They share layouts and styles, and equal frames are one part: pages stay light."""
 
     def __init__(self):
-        self.style = HTML(f"<style>{STYLE}</style>", layout=Layout(display="none"))
-        self.shared = {"layout": Layout(), "style": self.style.style}
+        self.layout, self.broad, self.hidden = Layout(), Layout(width="100%", max_width="34rem"), Layout(display="none")
+        self.html, self.described = HTML(layout=self.hidden).style, {}
+        self.sheets = {STYLE: None}  # the style sheets of all kinds of picture, in the order of their first use
         self.made: dict[str, HTML] = {}
 
-    def widget(self, frame: Frame) -> HTML:
+    def frame(self, frame: Frame) -> HTML:
+        """A frame, as a part that can be shown."""
         text = f'<div class="mls-figure">{frame.svg(style=False)}</div>' if isinstance(frame, Picture) else frame
+        if isinstance(frame, Picture):
+            self.sheets.setdefault(frame.css)
         if text not in self.made:
-            self.made[text] = HTML(text, **self.shared)
+            self.made[text] = HTML(text, layout=self.layout, style=self.html)
         return self.made[text]
+
+    def sheet(self) -> HTML:
+        """The style sheets of all frames made so far."""
+        return HTML(f"<style>{''.join(self.sheets)}</style>", layout=self.hidden, style=self.html)
+
+    def menu(self, axis: str, names: list[str]) -> Dropdown:
+        """A choice by name."""
+        return self._described(Dropdown, axis, names, self.layout)
+
+    def slider(self, axis: str, names: list[str]) -> SelectionSlider:
+        """A choice by place."""
+        return self._described(SelectionSlider, axis, names, self.broad)
+
+    def _described(self, kind: type[Widget], axis: str, names: list[str], layout: Layout) -> Widget:
+        style = self.described.get(kind, {"description_width": "initial"})
+        made = kind(options=names, value=names[0], description=axis, layout=layout, style=style)
+        self.described[kind] = made.style
+        return made
+
+    def stack(self, control: SelectionSlider | Dropdown, children: Sequence[Widget]) -> Stack:
+        """A stack of which the browser shows the child that `control` points at."""
+        stack = Stack(children, selected_index=0, layout=self.layout)
+        jslink((control, "index"), (stack, "selected_index"))
+        return stack
+
+    def box(self, children: Sequence[Widget]) -> VBox:
+        """Parts below one another."""
+        return VBox(children, layout=self.layout)
