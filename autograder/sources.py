@@ -1,4 +1,4 @@
-"""A lab's source as a notebook: `solutions/LAB.py`, in jupytext's percent format, is the one place where a lab is written."""
+"""A lab's source as a notebook: `solutions/LAB.py`, in jupytext's percent format, is where a lab is written."""
 
 from __future__ import annotations
 
