@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from math import ceil
 
 from mlsyslab.collectives.halving import Fold
 from mlsyslab.comm import Link, Nodes
@@ -32,15 +33,17 @@ class Cost:
 
 @dataclass(frozen=True)
 class TwoLevelCost:
-    """What is spent inside the nodes, and what across them."""
+    """What is spent inside the nodes, and what between them by `lanes` ranks of each node side by side."""
 
     inside: Cost
     between: Cost
+    lanes: int = 1
 
     def time(self, network: Nodes) -> float:
-        """Seconds on nodes that have a network card for each rank."""
-        between = Link(network.between.alpha, network.between.beta, network.gamma)
-        return self.inside.time(network.inside) + self.between.time(between)
+        """Seconds on `network`, on which the lanes that share a card take turns."""
+        turns = ceil(self.lanes / network.nics)
+        link = Link(turns * network.between.alpha, turns * network.between.beta, network.gamma)
+        return self.inside.time(network.inside) + self.between.time(link)
 
 
 def cost(op: str, algorithm: str, p: int, n: float, root: int = 0, node: int | None = None) -> Cost | TwoLevelCost:
@@ -49,8 +52,9 @@ def cost(op: str, algorithm: str, p: int, n: float, root: int = 0, node: int | N
     n: bytes of the whole vector: what is broadcast or reduced, or all parts together.  root: where the operation has one.
     node: ranks a node, for "hierarchical", which gives a `TwoLevelCost`; p is a multiple of it.
 
-    Equal to the simulated time for every p and root when the parts are equal (p divides the vector); "hierarchical" so on
-    `Nodes(node, …, nics=node)` with the root on rank 0.
+    Equal to the simulated time for every p and root when the parts are equal (p divides the vector); "hierarchical" so with
+    the root on rank 0 and a card for each rank (`nics=node`). Where ranks share a card it is a little more than simulated,
+    for then some combine while others send.
     """
     known(op, algorithm)
     if p < 1 or n < 0 or not 0 <= root < p:
@@ -62,13 +66,18 @@ def cost(op: str, algorithm: str, p: int, n: float, root: int = 0, node: int | N
     return _TWO_LEVEL[op](node, p // node, n)
 
 
+def algorithms(op: str) -> list[str]:
+    """What `op` can be done by."""
+    names = [name for operation, name in _COSTS if operation == op]
+    if not names:
+        raise ValueError(f"op={op!r}: an operation is one of {', '.join(dict.fromkeys(name for name, _ in _COSTS))}")
+    return names + ["hierarchical"] * (op in _TWO_LEVEL)
+
+
 def known(op: str, algorithm: str) -> None:
     """Raise an error unless `algorithm` can do `op`."""
-    allowed = [name for operation, name in _COSTS if operation == op] + ["hierarchical"] * (op in _TWO_LEVEL)
-    if not allowed:
-        raise ValueError(f"op={op!r}: an operation is one of {', '.join(dict.fromkeys(name for name, _ in _COSTS))}")
-    if algorithm not in allowed:
-        raise ValueError(f"algorithm={algorithm!r}: {op} can be done by {', '.join(allowed)}")
+    if algorithm not in algorithms(op):
+        raise ValueError(f"algorithm={algorithm!r}: {op} can be done by {', '.join(algorithms(op))}")
 
 
 # -- along the tree ---------------------------------------------------------------------------------------------------
@@ -149,6 +158,19 @@ def _halving_all_reduce(p: int, n: float, root: int = 0) -> Cost:
     return _halving(p, n) + _exchanged(p, n) + _folded(p, n)
 
 
+def _doubling_all_reduce(p: int, n: float, root: int = 0) -> Cost:
+    steps = rounds(Fold(p).q) + (Fold(p).q < p)
+    return Cost(steps, steps * n, steps * n) + _folded(p, n)
+
+
+# -- all-to-all -------------------------------------------------------------------------------------------------------
+
+
+def _bruck(p: int, n: float, root: int = 0) -> Cost:
+    """In round k those of p slots move whose number has bit k set."""
+    return Cost(rounds(p), sum(i.bit_count() for i in range(p)) * n / p, 0)
+
+
 # -- the table --------------------------------------------------------------------------------------------------------
 
 _COSTS: dict[tuple[str, str], Callable[..., Cost]] = {
@@ -169,6 +191,8 @@ _COSTS: dict[tuple[str, str], Callable[..., Cost]] = {
     ("all_reduce", "mst"): lambda p, n, root: _mst_reduce(p, n) + _mst_broadcast(p, n),
     ("all_reduce", "ring"): lambda p, n, root: _ring_reduce_scatter(p, n) + _ring_all_gather(p, n),
     ("all_reduce", "halving"): _halving_all_reduce,
+    ("all_reduce", "doubling"): _doubling_all_reduce,
+    ("all_to_all", "bruck"): _bruck,
     ("all_to_all", "pairwise"): _ring_all_gather,
     ("barrier", "mst"): lambda p, n, root: Cost(2 * rounds(p)),
     ("barrier", "dissemination"): lambda p, n, root: Cost(rounds(p)),
@@ -176,14 +200,14 @@ _COSTS: dict[tuple[str, str], Callable[..., Cost]] = {
 
 #: (inside, between) for g ranks a node on k nodes; a lane carries n/g bytes
 _TWO_LEVEL: dict[str, Callable[[int, int, float], TwoLevelCost]] = {
-    "broadcast": lambda g, k, n: TwoLevelCost(_mst_scatter(g, n) + _ring_all_gather(g, n), _mst_broadcast(k, n / g)),
-    "reduce": lambda g, k, n: TwoLevelCost(_ring_reduce_scatter(g, n) + _mst_scatter(g, n), _mst_reduce(k, n / g)),
+    "broadcast": lambda g, k, n: TwoLevelCost(_mst_scatter(g, n) + _ring_all_gather(g, n), _mst_broadcast(k, n / g), g),
+    "reduce": lambda g, k, n: TwoLevelCost(_ring_reduce_scatter(g, n) + _mst_scatter(g, n), _mst_reduce(k, n / g), g),
     "scatter": lambda g, k, n: TwoLevelCost(_mst_scatter(g, n / k), _mst_scatter(k, n)),
     "gather": lambda g, k, n: TwoLevelCost(_mst_scatter(g, n / k), _mst_scatter(k, n)),
-    "all_gather": lambda g, k, n: TwoLevelCost(_ring_all_gather(g, n), _ring_all_gather(k, n / g)),
-    "reduce_scatter": lambda g, k, n: TwoLevelCost(_ring_reduce_scatter(g, n), _ring_reduce_scatter(k, n / g)),
+    "all_gather": lambda g, k, n: TwoLevelCost(_ring_all_gather(g, n), _ring_all_gather(k, n / g), g),
+    "reduce_scatter": lambda g, k, n: TwoLevelCost(_ring_reduce_scatter(g, n), _ring_reduce_scatter(k, n / g), g),
     "all_reduce": lambda g, k, n: TwoLevelCost(_ring_reduce_scatter(g, n) + _ring_all_gather(g, n),
-                                               _ring_reduce_scatter(k, n / g) + _ring_all_gather(k, n / g)),
+                                               _ring_reduce_scatter(k, n / g) + _ring_all_gather(k, n / g), g),
 }
 
 

@@ -113,11 +113,6 @@ def _ring_all_reduce(lengths: list[int], root: int = 0) -> Counts:
     return _sum(_ring_reduce_scatter(lengths), _ring_all_gather(lengths))
 
 
-def _pairwise(lengths: list[int], root: int = 0) -> Counts:
-    p, n = len(lengths), sum(lengths)
-    return [Count(p - 1, n - own) for own in lengths]
-
-
 # -- halving and doubling ---------------------------------------------------------------------------------------------
 
 
@@ -164,6 +159,30 @@ def _halving_reduce_scatter(lengths: list[int], root: int = 0) -> Counts:
 def _halving_all_reduce(lengths: list[int], root: int = 0) -> Counts:
     return _sum(_folded(lengths, whole=True, reducing=True), _halved(lengths, reducing=True),
                 _halved(lengths, reducing=False), _handed_back(lengths, whole=True))
+
+
+def _doubling_all_reduce(lengths: list[int], root: int = 0) -> Counts:
+    fold, n = Fold(len(lengths)), sum(lengths)
+    k = rounds(fold.q)
+    exchanged = [Count() if fold.spare(rank) else Count(k, k * n, k * n) for rank in range(fold.p)]
+    return _sum(_folded(lengths, whole=True, reducing=True), exchanged, _handed_back(lengths, whole=True))
+
+
+# -- all-to-all -------------------------------------------------------------------------------------------------------
+
+
+def _pairwise(lengths: list[int], root: int = 0) -> Counts:
+    p, n = len(lengths), sum(lengths)
+    return [Count(p - 1, n - own) for own in lengths]
+
+
+def _bruck(lengths: list[int], root: int = 0) -> Counts:
+    """In round k those slots i move that have bit k set; at rank r they hold what is for rank r + i without its lower bits."""
+    p, by_rank = len(lengths), []
+    for rank in range(p):
+        moved = [lengths[(rank + (i >> k << k)) % p] for k in range(rounds(p)) for i in range(p) if i >> k & 1]
+        by_rank.append(Count(rounds(p), sum(moved)))
+    return by_rank
 
 
 # -- two levels: the same within nodes and along lanes ----------------------------------------------------------------
@@ -267,6 +286,8 @@ _COUNTS: dict[tuple[str, str], Callable[[list[int], int], Counts]] = {
     ("all_reduce", "mst"): lambda parts, root: _sum(_mst_reduce(parts), _mst_broadcast(parts)),
     ("all_reduce", "ring"): _ring_all_reduce,
     ("all_reduce", "halving"): _halving_all_reduce,
+    ("all_reduce", "doubling"): _doubling_all_reduce,
+    ("all_to_all", "bruck"): _bruck,
     ("all_to_all", "pairwise"): _pairwise,
     ("barrier", "mst"): lambda parts, root: _sum(_mst_reduce(parts), _mst_broadcast(parts)),
     ("barrier", "dissemination"): lambda parts, root: [Count(rounds(len(parts)))] * len(parts),

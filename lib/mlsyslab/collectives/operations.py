@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from mlsyslab.collectives import composed, exchange, halving, hierarchical, mst, ring
+from mlsyslab.collectives.auto import choose_for
 from mlsyslab.collectives.parts import Parts, even_lengths
 from mlsyslab.comm import Communicator
 
@@ -36,8 +37,8 @@ ALGORITHMS: dict[str, dict[str, Callable]] = {
     "reduce_scatter": {"mst": composed.reduce_scatter_short, "ring": ring.reduce_scatter, "halving": halving.reduce_scatter,
                        "hierarchical": hierarchical.reduce_scatter},
     "all_reduce": {"mst": _whole(composed.all_reduce_short), "ring": composed.all_reduce_long, "halving": halving.all_reduce,
-                   "hierarchical": _whole(hierarchical.all_reduce)},
-    "all_to_all": {"pairwise": exchange.pairwise},
+                   "doubling": _whole(halving.all_reduce_whole), "hierarchical": _whole(hierarchical.all_reduce)},
+    "all_to_all": {"bruck": exchange.bruck, "pairwise": exchange.pairwise},
     "barrier": {"mst": _barrier_short, "dissemination": exchange.dissemination},
 }
 
@@ -205,7 +206,7 @@ def _averaged(total: torch.Tensor, op: str, p: int) -> torch.Tensor:
 def _algorithm(name: str, algorithm: str, comm: Communicator, nbytes: int) -> Callable:
     table = ALGORITHMS[name]
     if algorithm == "auto":
-        algorithm = next(iter(table))
+        algorithm = choose_for(comm, name, nbytes)
     if algorithm not in table:
         raise ValueError(f"{name}(algorithm={algorithm!r}): {name} can be done by {', '.join(table)}, or auto")
     return table[algorithm]

@@ -33,6 +33,10 @@ class Network:
 
     #: seconds to combine one byte (a reduction) on a rank
     gamma: float = 0.0
+    #: network cards a node, where ranks of a node share them
+    nics: int = 1
+    #: whether any pairs of ranks can talk side by side (a switch), or share wires (a mesh)
+    switched: bool = True
 
     def route(self, source: int, to: int) -> Route:
         """The way from rank `source` to rank `to`."""
@@ -124,6 +128,7 @@ class Mesh(Network):
     shape: tuple[int, ...]
     wire: Link
     torus: bool = False
+    switched = False
 
     def __post_init__(self):
         object.__setattr__(self, "shape", tuple(self.shape))
@@ -175,6 +180,14 @@ class Uneven(Network):
     def gamma(self) -> float:
         return self.base.gamma
 
+    @property
+    def nics(self) -> int:
+        return self.base.nics
+
+    @property
+    def switched(self) -> bool:
+        return self.base.switched
+
     def check(self, size: int) -> None:
         self.base.check(size)
 
@@ -202,6 +215,14 @@ class Failing(Network):
     @property
     def gamma(self) -> float:
         return self.base.gamma
+
+    @property
+    def nics(self) -> int:
+        return self.base.nics
+
+    @property
+    def switched(self) -> bool:
+        return self.base.switched
 
     def check(self, size: int) -> None:
         self.base.check(size)
