@@ -6,5 +6,5 @@ from mlsyslab.pipeline.schedules import names, schedule
 from mlsyslab.pipeline.simulate import Timeline, simulate
 from mlsyslab.pipeline.validate import InvalidSchedule, Problem, validate
 
-__all__ = ["Action", "InvalidSchedule", "Problem", "Schedule", "Timeline", "names", "peak_activations", "schedule", "simulate",
-           "validate", "weight_versions"]
+__all__ = ["Action", "InvalidSchedule", "Problem", "Schedule", "Timeline", "names", "peak_activations", "schedule",
+           "simulate", "validate", "weight_versions"]

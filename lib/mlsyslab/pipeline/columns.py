@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,12 +25,15 @@ class Columns:
         lengths = [len(row) for row in schedule.actions]
         self.first = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         self.rank = np.repeat(np.arange(schedule.ranks), lengths)
-        fields = zip(*schedule, strict=True) if len(schedule) else [()] * 6
-        stage, kind, microbatch, slice, version, joined = fields
+
+        def column(name: str, dtype: type) -> np.ndarray:
+            return np.fromiter(map(attrgetter(name), schedule), dtype=dtype, count=len(schedule))
+
         self.stage, self.microbatch, self.slice, self.version = (
-            np.array(field, dtype=np.int64) for field in (stage, microbatch, slice, version))
-        self.kind = np.fromiter(map(KINDS.find, kind), dtype=np.int8, count=len(kind))
-        self.joined = np.array(joined, dtype=bool)
+            column(name, np.int64) for name in ("stage", "microbatch", "slice", "version"))
+        self.joined = column("joined", bool)
+        number = {kind: number for number, kind in enumerate(KINDS)}
+        self.kind = np.fromiter((number.get(a.kind, -1) for a in schedule), dtype=np.int8, count=len(schedule))
 
     def action(self, i: int) -> Action:
         """Action number i."""
@@ -42,7 +46,7 @@ class Columns:
         return self.schedule.stages, self.schedule.microbatches, max(1, len(self.schedule.slices))
 
     def by_stage(self, name: str, values: ArrayLike) -> np.ndarray:
-        """(stages, slices) from one number, one for each stage, or one for each stage and slice; `name` is said in errors."""
+        """(stages, slices) from one number, one a stage, or one for each stage and slice; errors say `name`."""
         stages, _, slices = self.shape
         table = np.asarray(values, dtype=float)
         if table.ndim == 1:

@@ -15,8 +15,8 @@ from mlsyslab.pipeline.schedule import Schedule
 def live_activations(columns: Columns, sizes: ArrayLike = 1.0) -> np.ndarray:
     """(n,) how much a rank holds during each action: from a microbatch's forward to its full backward, or to its W.
 
-    sizes: what one forward keeps, the same or by stage (and slice); 1 counts activations. What is kept is there until the end
-    of the action that frees it, and in inference until the end of the forward.
+    sizes: what one forward keeps, the same or by stage (and slice); 1 counts activations. It is there until the end of the
+    action that frees it, and in inference until the end of the forward.
     """
     size = columns.by_stage("activation", sizes)[columns.stage, columns.slice]
     frees = np.isin(columns.kind, (B, W))

@@ -26,11 +26,11 @@ def simulate(schedule: Schedule, F: Times = 1.0, I: Times = 1.0, W: Times = 1.0,
              overlap: bool = True, activation: float | Sequence[float] = 1) -> Timeline:
     """Carry out `schedule` on a clock: every rank takes its actions in order, each as soon as its inputs are there.
 
-    F, I, W, U: seconds of a forward, an input gradient, a weight gradient, an update, by stage (and slice) where they differ.
+    F, I, W, U: seconds of a forward, an input gradient, a weight gradient, an update; by stage (and slice) if they differ.
     B: of a full backward; I + W unless given.  FB: of a forward and a backward that are joined; as long as one after the
     other unless given.
-    link: the network between ranks; without one, messages take no time.  message: bytes that a stage hands on to the next for
-    one microbatch (or slice), by stage where they differ; as many come back as gradient.
+    link: the network between ranks; without one, messages take no time.  message: bytes that a stage hands on for one
+    microbatch (or slice), by stage where they differ; as many come back as gradient.
     overlap: whether a rank computes while it sends. If not, sending holds it up until its message has arrived.
     activation: bytes that a forward keeps for its backward, by stage where they differ; the default counts activations.
     Raises InvalidSchedule where `validate` would.
@@ -41,9 +41,9 @@ def simulate(schedule: Schedule, F: Times = 1.0, I: Times = 1.0, W: Times = 1.0,
     tables = {kind: columns.by_stage(kind, of_kind) for kind, of_kind in times.items()}
     tables.setdefault("B", tables["I"] + tables["W"])
     duration = _durations(columns, np.stack([tables[kind] for kind in KINDS]), FB)
-    size = _message_sizes(columns, message)
-    start, end, sent = _play(columns, duration, size, link, overlap)
-    return Timeline(columns, start, end, sent, columns.by_stage("activation", activation))
+    wire = None if link is None else _Wire(columns, _message_sizes(columns, message).tolist(), link)
+    start, end = _play(columns, duration, wire, overlap)
+    return Timeline(columns, start, end, wire, columns.by_stage("activation", activation))
 
 
 def _durations(columns: Columns, times: np.ndarray, FB: float | None) -> np.ndarray:
@@ -67,87 +67,96 @@ def _message_sizes(columns: Columns, message: float | Sequence[float]) -> np.nda
     return np.where(forward, border[columns.stage + 1], border[columns.stage])
 
 
-class _Sent:
-    """The messages of a run, by columns: the action whose result each was, its bytes, start and end."""
+class _Wire:
+    """The network between the ranks: when messages go and arrive, and, by columns, all that went."""
 
-    def __init__(self):
-        self.action, self.bytes, self.start, self.end = [], [], [], []
+    def __init__(self, columns: Columns, size: list[float], link: Network):
+        self.columns, self.size, self.link = columns, size, link
+        self.routes, self.channels = {}, {}  # way from rank to rank; channels by number
+        self.free: list[float] = []  # when each channel is free again
+        self.action, self.start, self.end = [], [], []
 
+    def route(self, source: int, target: int) -> tuple[float, float, list[int], float]:
+        """Alpha, beta, the numbers of the channels on the way, and when it breaks."""
+        alpha, beta, channels, fails_at = self.link.route(source, target)
+        numbers = [self.channels.setdefault(channel, len(self.channels)) for channel in channels]
+        self.free += [0.0] * (len(self.channels) - len(self.free))
+        return alpha, beta, numbers, fails_at
 
-def _play(columns: Columns, duration: np.ndarray, size: np.ndarray, link: Network | None, overlap: bool):
-    """Start and end of every action, and the messages. Ends are taken in order of time, so that messages queue as they come.
-
-    A message goes out when its action ends, or when the last message that wants one of its channels is through.
-    """
-    first, p = columns.first.tolist(), columns.schedule.ranks
-    awaited, joined, to = columns.awaited.tolist(), columns.joined.tolist(), columns.addressee.tolist()
-    rank_of, duration, size = columns.rank.tolist(), duration.tolist(), size.tolist()
-    n = len(rank_of)
-    start, end, arrived = [0.0] * n, [0.0] * n, [-1.0] * n
-    waiting: dict[int, int] = {}  # action: the rank that waits for its result
-    at, stop, free = first[:-1], first[1:], [0.0] * p
-    events: list[tuple[float, int]] = []  # (end, action)
-    sent, routes, channel_free = _Sent(), {}, {}
-
-    def begin(rank: int) -> None:
-        """Start the next action of an idle rank, if what it needs is there or on its way."""
-        i = at[rank]
-        if i == stop[rank]:
-            return
-        ready = free[rank]
-        for j in (i, i + 1) if joined[i] else (i,):
-            source = awaited[j]
-            if source >= 0:
-                if arrived[source] < 0:
-                    waiting[source] = rank
-                    return
-                if arrived[source] > ready:
-                    ready = arrived[source]
-        at[rank] = i + 1 + joined[i]
-        start[i] = ready
-        heappush(events, (ready + duration[i], i))
-
-    def send(i: int, now: float) -> float:
-        """Send the result of action i, which is ready now; when it arrives."""
-        source, target = rank_of[i], to[i]
-        if link is None:
-            return now
-        if (source, target) not in routes:
-            routes[source, target] = link.route(source, target)
-        alpha, beta, channels, fails_at = routes[source, target]
-        begins = max(now, *(channel_free.get(channel, 0.0) for channel in channels))
-        ends = begins + alpha + beta * size[i]
-        if ends > fails_at:
-            raise CommError(f"the result of {columns.action(i)} never reaches rank {target}: "
+    def send(self, i: int, source: int, target: int, now: float) -> float:
+        """Send the result of action i, ready now, once the channels on its way are free. Returns when it arrives."""
+        if (source, target) not in self.routes:
+            self.routes[source, target] = self.route(source, target)
+        alpha, beta, channels, fails_at = self.routes[source, target]
+        start = now
+        for channel in channels:
+            if self.free[channel] > start:
+                start = self.free[channel]
+        end = start + alpha + beta * self.size[i]
+        if end > fails_at:
+            raise CommError(f"the result of {self.columns.action(i)} never reaches rank {target}: "
                             f"the link from rank {source} breaks at {fails_at:g} s")
         for channel in channels:
-            channel_free[channel] = ends
-        sent.action.append(i)
-        sent.bytes.append(size[i])
-        sent.start.append(begins)
-        sent.end.append(ends)
-        return ends
+            self.free[channel] = end
+        self.action.append(i)
+        self.start.append(start)
+        self.end.append(end)
+        return end
 
-    for rank in range(p):
-        begin(rank)
-    while events:
-        now, i = heappop(events)
+
+def _play(columns: Columns, duration: np.ndarray, wire: _Wire | None, overlap: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) start and (n,) end of every action.
+
+    With a wire, actions end in order of time, so that messages queue in the order in which they are ready. Without one,
+    order makes no difference, and a stack does.
+    """
+    to, duration, rank_of = columns.addressee.tolist(), duration.tolist(), columns.rank.tolist()
+    # joined actions count as one: `inputs` and `width` of the first are those of both
+    awaited, width = columns.awaited.tolist(), [1] * len(rank_of)
+    inputs = [(i,) if i >= 0 else () for i in awaited]
+    for i in np.flatnonzero(columns.joined).tolist():
+        inputs[i], width[i] = inputs[i] + inputs[i + 1], 2
+    end, arrived, start = [0.0] * len(rank_of), [-1.0] * len(rank_of), [0.0] * len(rank_of)
+    at, stop, free = columns.first[:-1].tolist(), columns.first[1:].tolist(), [0.0] * columns.schedule.ranks
+    waiting: dict[int, int] = {}  # action: the rank that waits for its result
+    events: list[tuple[float, int]] = []  # (end, action) of what is running
+    push, pop = (list.append, list.pop) if wire is None else (heappush, heappop)
+    idle = list(range(len(at)))  # ranks to start, if the input of their next action is there or on its way
+    while idle or events:
+        while idle:
+            rank = idle.pop()
+            i = at[rank]
+            if i == stop[rank]:
+                continue
+            ready = free[rank]
+            for source in inputs[i]:
+                there = arrived[source]
+                if there < 0:
+                    waiting[source] = rank
+                    break
+                if there > ready:
+                    ready = there
+            else:
+                at[rank] = i + width[i]
+                start[i] = ready
+                push(events, (ready + duration[i], i))
+        if not events:
+            break
+        now, i = pop(events)
         rank = rank_of[i]
         free[rank] = now
-        for j in (i, i + 1) if joined[i] else (i,):
-            end[j] = now
+        for j in range(i, i + width[i]):
+            start[j], end[j] = start[i], now
             if to[j] >= 0:
-                arrived[j] = there = send(j, now)
-                if not overlap:
-                    free[rank] = max(free[rank], there)
+                arrived[j] = there = now if wire is None else wire.send(j, rank, to[j], now)
+                if not overlap and there > free[rank]:
+                    free[rank] = there
                 if j in waiting:
-                    begin(waiting.pop(j))
-        if joined[i]:
-            start[i + 1] = start[i]
-        begin(rank)
+                    idle.append(waiting.pop(j))
+        idle.append(rank)
     if at != stop:
         raise InvalidSchedule(columns.schedule, list(deadlock(columns)))
-    return np.array(start), np.array(end), sent
+    return np.array(start), np.array(end)
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,7 +169,7 @@ class Timeline:
     columns: Columns
     start: np.ndarray
     end: np.ndarray
-    sent: _Sent
+    wire: _Wire | None
     activation: np.ndarray
 
     def __repr__(self) -> str:
@@ -232,12 +241,13 @@ class Timeline:
 
     @cached_property
     def trace(self) -> Trace:
-        """The same events as a real run writes: "compute" labelled with the action, "send" and "recv" labelled with the result."""
-        columns, sent, trace = self.columns, self.sent, Trace(size=self.schedule.ranks)
+        """The same events as a real run's: "compute" labelled with the action, "send" and "recv" with the one that was sent."""
+        columns, wire, trace = self.columns, self.wire, Trace(size=self.schedule.ranks)
         labels = list(map(str, self.schedule))
         trace.extend_columns(columns.rank, "compute", self.start, self.end, labels=labels, label=np.arange(len(labels)))
-        action = np.array(sent.action, dtype=np.int64)
-        source, target = columns.rank[action], columns.addressee[action]
-        for kind, rank, peer in (("send", source, target), ("recv", target, source)):
-            trace.extend_columns(rank, kind, sent.start, sent.end, sent.bytes, peer, labels, action)
+        if wire is not None:
+            action = np.array(wire.action, dtype=np.int64)
+            source, target, size = columns.rank[action], columns.addressee[action], np.array(wire.size)[action]
+            for kind, rank, peer in (("send", source, target), ("recv", target, source)):
+                trace.extend_columns(rank, kind, wire.start, wire.end, size, peer, labels, action)
         return trace

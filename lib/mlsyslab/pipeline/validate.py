@@ -39,7 +39,7 @@ class InvalidSchedule(ValueError):
 
 
 def validate(schedule: Schedule) -> None:
-    """Raise InvalidSchedule unless every action is there once, in an order that can be carried out, on ranks that don't deadlock.
+    """Raise InvalidSchedule unless every action is there once, in an order that can be carried out, and no ranks deadlock.
 
     Ranks receive what an action takes in just before it and send what it gives out just after, without waiting for the
     receiver; a schedule that blocks then blocks whatever the buffers.
@@ -74,13 +74,15 @@ def _impossible(columns: Columns) -> Iterator[Problem]:
 
 def _duplicates(columns: Columns) -> Iterator[Problem]:
     """Actions that occur twice, on one rank or on two; of a replicated stage's update, each copy has its own."""
-    update = columns.kind == U
-    keys = np.stack([columns.stage, columns.kind, columns.microbatch, columns.slice, np.where(update, columns.rank, 0)])
-    _, first, which = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[which.reshape(-1)] != np.arange(len(columns.kind)))
-    for i in again:
-        earlier = int(columns.rank[first[which.reshape(-1)[i]]])
-        yield Problem(int(columns.rank[i]), columns.action(i), f"occurs twice; the first time is on rank {earlier}")
+    shape = len(KINDS), *columns.shape, columns.schedule.ranks
+    copy = np.where(columns.kind == U, columns.rank, 0)
+    keys = np.ravel_multi_index((columns.kind, columns.stage, columns.microbatch, columns.slice, copy), shape)
+    if len(np.unique(keys)) == len(keys):
+        return
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    for i in np.flatnonzero(first[which] != np.arange(len(keys))):
+        yield Problem(int(columns.rank[i]), columns.action(i),
+                      f"occurs twice; the first time is on rank {columns.rank[first[which[i]]]}")
 
 
 def _incomplete(columns: Columns) -> Iterator[Problem]:

@@ -6,5 +6,5 @@ from mlsyslab.pipeline.schedules.registry import register
 
 @register("device placement")
 def device_placement(p: int, m: int) -> Schedule:
-    """No pipelining: a microbatch goes all the way forward and back before the next one starts. Bubble 1 - 1/p of the time."""
+    """A microbatch goes all the way forward and back before the next one starts. Bubble 1 - 1/p of the time."""
     return Schedule("device placement", [[Action(r, kind, i) for i in range(m) for kind in "FB"] for r in range(p)])

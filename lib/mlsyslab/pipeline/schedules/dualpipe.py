@@ -18,8 +18,8 @@ def dualpipe(p: int, m: int) -> Schedule:
     together. For fewer microbatches than 2p it is the timetable of 2p with the others left out.
     """
     if p % 2:
-        raise ValueError(f"DualPipe puts stages r and p-1-r on rank r, two different ones: it needs an even number of stages, "
-                         f"not {p}")
+        raise ValueError(f"DualPipe puts stages r and p-1-r on rank r, two different ones: it needs an even number of "
+                         f"stages, not {p}")
 
     def rank(r: int) -> list[Action]:
         # of its two directions, a rank's chunk 0 is the one that reaches it first
@@ -27,8 +27,8 @@ def dualpipe(p: int, m: int) -> Schedule:
         phases = Phases(stages=(p - 1 - r, r) if turned else (r, p - 1 - r), first=(1, 0) if turned else (0, 1), step=2)
         return _rank(p // 2, min(r, p - 1 - r), max((m + 1) // 2, p), phases)
 
-    return Schedule("DualPipe", [leave_out(rank(r), m) for r in range(p)], tuple((s, p - 1 - s) if 2 * s < p else
-                                                                                (p - 1 - s, s) for s in range(p)), m)
+    placement = tuple((min(s, p - 1 - s), max(s, p - 1 - s)) for s in range(p))
+    return Schedule("DualPipe", [leave_out(rank(r), m) for r in range(p)], placement, m)
 
 
 @register("DualPipeV")
@@ -38,7 +38,7 @@ def dualpipev(p: int, m: int, chunks: int = 2) -> Schedule:
     For fewer microbatches than 2p it is the timetable of 2p with the others left out.
     """
     if chunks != 2:
-        raise ValueError(f"DualPipeV puts two chunks on every rank, one for each arm of the V: it needs chunks=2, not {chunks}")
+        raise ValueError(f"DualPipeV puts two chunks on every rank, the arms of the V: it needs chunks=2, not {chunks}")
     return Schedule("DualPipeV", [leave_out(_rank(p, r, max(m, 2 * p), Phases((r, 2 * p - 1 - r))), m) for r in range(p)])
 
 

@@ -1,4 +1,4 @@
-"""Interleaved 1F1B: each rank holds v chunks of the model and passes from one to the next (Narayanan et al. 2021, section 2.2)."""
+"""Interleaved 1F1B: each rank holds v chunks of the model and goes from one to the next (Narayanan et al. 2021, 2.2)."""
 
 from mlsyslab.pipeline.schedule import Action, Schedule
 from mlsyslab.pipeline.schedules.one_f_one_b import one_f_one_b

@@ -1,4 +1,4 @@
-"""ZB-V: zero bubble with 1F1B's memory, each rank holding the two stages that a V-shaped way through the ranks puts there."""
+"""ZB-V: zero bubble with 1F1B's memory; the way through the model goes down the ranks and up again, as a V."""
 
 from mlsyslab.pipeline.schedule import Action, Schedule
 from mlsyslab.pipeline.schedules.cut import leave_out
@@ -14,7 +14,7 @@ def zb_v(p: int, m: int, chunks: int = 2) -> Schedule:
     For fewer microbatches than 2p-1 it is the timetable of 2p-1 with the others left out.
     """
     if chunks != 2:
-        raise ValueError(f"ZB-V puts two chunks on every rank, one for each arm of the V: it needs chunks=2, not {chunks}")
+        raise ValueError(f"ZB-V puts two chunks on every rank, the arms of the V: it needs chunks=2, not {chunks}")
     return Schedule("ZB-V", [leave_out(_rank(p, r, max(m, 2 * p - 1)), m) for r in range(p)])
 
 
