@@ -10,8 +10,8 @@ function answerMathJax2() {
 
 // Pages opened from a folder cannot be fetched, so a search there lists titles without extracts.
 function searchFromFolder() {
-  if (location.protocol === "file:" && window.DOCUMENTATION_OPTIONS) {
-    window.DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") {
+    DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
   }
 }
 
