@@ -18,8 +18,9 @@ from mlsyslab.comm import (
     Run,
     Trace,
     Uneven,
+    launch,
     simulate,
 )
 
 __all__ = ["CommError", "Communicator", "Deadlock", "Event", "Failing", "Link", "Mesh", "Network", "Nodes", "RankFailed",
-           "Run", "Trace", "Uneven", "simulate"]
+           "Run", "Trace", "Uneven", "launch", "simulate"]

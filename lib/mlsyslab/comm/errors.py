@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlsyslab.comm.trace import Trace
+
 
 class CommError(RuntimeError):
-    """Every error that `mlsyslab.comm` raises for a run derives from this one."""
+    """Every error that `mlsyslab.comm` raises for a run derives from this one.
+
+    trace: what happened until then, where that is known.
+    """
+
+    trace: Trace | None = None
 
 
 class RankFailed(CommError):

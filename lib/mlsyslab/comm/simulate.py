@@ -123,6 +123,8 @@ class _World:
         for thread in self.threads:
             thread.join(timeout=5)
         if self.error is not None:
+            if isinstance(self.error, CommError):
+                self.error.trace = self.trace
             raise self.error
         return Run(self.results, self.trace, max(self.clock))
 

@@ -1,0 +1,104 @@
+"""The communicator of a rank that is a process."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+
+import torch
+
+from mlsyslab.comm.carriers import mark
+from mlsyslab.comm.communicator import MAX_TAG, Communicator
+from mlsyslab.comm.world import World
+
+_MEETING = MAX_TAG + 1  # the tag of barriers and splits
+
+
+class ProcessCommunicator(Communicator):
+    """A communicator over processes: those that `launch` starts, or torchrun or Slurm.
+
+    Messages between ranks of one machine go through shared memory, between machines through Gloo, between GPUs through
+    NCCL. A message is copied into shared memory when it is sent and out of it when the receive is waited for; so what is
+    long is fastest in segments that still are in the cache when the other side takes them (a quarter to 1 MiB), two or
+    more under way, each an `isend` or `irecv`, waited for one by one.
+    """
+
+    def __init__(self, world: World, ranks: list[int], context: int = 0):
+        self.world, self.ranks, self.context = world, ranks, context
+        self.rank, self.size = ranks.index(world.rank), len(ranks)
+        self.device, self.network = world.device, world.network
+        self.meetings = 0
+
+    def _isend(self, tensor, to, tag):
+        return self.world.post("send", tensor.detach(), to, self.context, tag)
+
+    def _irecv(self, out, source, tag):
+        return self.world.post("recv", out.detach(), source, self.context, tag)
+
+    def _wait(self, works):
+        self.world.wait(works)
+
+    def compute(self, seconds, label=""):
+        if seconds < 0:
+            raise ValueError(f"compute({seconds}): work takes 0 seconds or more")
+        with self.work(label):
+            time.sleep(seconds)
+
+    @contextmanager
+    def work(self, label="", seconds=0.0):
+        if self.device.type == "cuda":
+            start = mark()
+            yield
+            self.world.late.append(("compute", start, mark(), 0, -1, label))
+        else:
+            start = self.now()
+            yield
+            self.record("compute", start, self.now(), label=label)
+
+    def combine(self, acc, incoming, op="sum"):
+        if self.device.type == "cuda":  # a GPU works on its own, so its own clock tells when
+            self.begun = mark()
+        return super().combine(acc, incoming, op)
+
+    def _combined(self, start, nbytes):
+        if self.device.type == "cuda":
+            self.world.late.append(("combine", self.begun, mark(), nbytes, -1, ""))
+        else:
+            self.world.trace.add(self.world.rank, "combine", start, self.now(), nbytes)
+
+    def now(self):
+        return self.world.now()
+
+    def record(self, kind, start, end, bytes=0, peer=-1, label=""):
+        self.world.trace.add(self.world.rank, kind, start, end, bytes, peer, label)
+
+    def barrier(self):
+        self.meet([])
+
+    def split(self, color, key=None):
+        said = self.meet([color, self.rank if key is None else key, self.world.contexts])
+        colors = sorted({row[0] for row in said})
+        first = 1 + max(row[2] for row in said)  # a number that no group of any of these ranks has had yet
+        self.world.contexts = first + len(colors)
+        members = sorted((i for i in range(self.size) if said[i][0] == color), key=lambda i: (said[i][1], i))
+        return ProcessCommunicator(self.world, [self.ranks[i] for i in members], first + colors.index(color))
+
+    def meet(self, words: list[int]) -> list[list[int]]:
+        """Wait until every rank of the group has come; returns what each said, by rank.
+
+        A dissemination all-gather (Bruck et al. 1997): after step k a rank knows the words of the 2^k ranks from itself on.
+        """
+        self.meetings += 1
+        known = torch.tensor([words], dtype=torch.int64).reshape(1, len(words))
+        self.world.meeting = (self.context, self.meetings), list(self.ranks)
+        while len(known) < self.size:
+            step = len(known)
+            count = min(step, self.size - step)
+            come = torch.empty(count, len(words), dtype=torch.int64)
+            source, to = self.ranks[(self.rank + step) % self.size], self.ranks[(self.rank - step) % self.size]
+            received = self.world.post("recv", come, source, self.context, _MEETING, traced=False)
+            sent = self.world.post("send", known[:count], to, self.context, _MEETING, traced=False)
+            self.world.wait((sent, received))
+            known = torch.cat([known, come])
+        self.world.meeting = None
+        return known.roll(self.rank, 0).tolist()

@@ -1,0 +1,239 @@
+"""What one process knows of the world: its posts, the notes of the others, and what it waits for.
+
+Posting a send or receive writes a note to the peer. Two posts match when sender, receiver, group and tag agree, first come
+first served, and both ranks find the same matches because both see both notes. A send is done when it has matched (its
+bytes are then on their way), a receive when its bytes are there: so a send without a receive never ends, here as in the
+simulated world and in NCCL.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from mlsyslab.comm.carriers import Nccl, Wires, mark, raw
+from mlsyslab.comm.errors import CommError, Wait
+from mlsyslab.comm.link import Network
+from mlsyslab.comm.note import MAX_DIMS, MAX_INLINE, Note
+from mlsyslab.comm.shared import Inbox
+from mlsyslab.comm.simulate import fits
+from mlsyslab.comm.stack import caller
+from mlsyslab.comm.trace import Trace
+
+_INLINE = b"i"
+
+
+class Post:
+    """A send or receive that this rank has posted; also the `Work` it gets back."""
+
+    __slots__ = ("world", "kind", "tensor", "peer", "context", "tag", "number", "begun", "posted", "carrier", "mate", "done",
+                 "traced")
+
+    def __init__(self, world: World, kind: str, tensor: torch.Tensor, peer: int, context: int, tag: int, traced: bool):
+        self.world, self.kind, self.tensor, self.peer = world, kind, tensor, peer
+        self.context, self.tag, self.traced = context, tag, traced
+        self.mate: Note | None = None
+        self.carrier = None
+        self.done = False
+
+    def wait(self) -> None:
+        self.world.wait((self,))
+
+
+@dataclass
+class Position:
+    """Where a rank is, as it tells whoever started it.
+
+    wait: what it does.  waiting: whether it waits for other ranks.  steps: grows with everything that it gets done.
+    quiet: nothing is on the way to or from it, as far as it can tell; None where it can't tell.
+    meeting: the barrier it stands at, and of which ranks.
+    """
+
+    wait: Wait
+    waiting: bool = False
+    steps: int = 0
+    quiet: bool | None = True
+    meeting: tuple[Any, list[int]] | None = None
+
+
+@dataclass
+class World:
+    """One process's end of the world.
+
+    offset: seconds from this machine's clock to rank 0's.  base: when the run began, on rank 0's clock.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+    network: Network
+    inbox: Inbox
+    carriers: dict[int, Any] = field(default_factory=dict)  # by peer, for CPU tensors
+    nccl: Nccl | None = None
+    wires: Wires | None = None
+    offset: float = 0.0
+    base: float = 0.0
+
+    def __post_init__(self):
+        self.trace = Trace(size=self.size)
+        self.posted: dict[tuple, deque[Post]] = defaultdict(deque)  # mine, unmatched: by (kind, peer, context, tag)
+        self.notes: dict[tuple, deque[Note]] = defaultdict(deque)  # of others, unmatched: by my post's key
+        self.open: dict[Post, None] = {}  # posted and not yet waited for
+        self.number = self.steps = self.contexts = 0
+        self.awaited: Post | None = None
+        self.meeting: tuple[Any, list[int]] | None = None
+        self.late: list[tuple] = []  # events whose time a GPU knows
+
+    def now(self) -> float:
+        """Seconds since the run began, on a clock that all ranks share."""
+        return time.monotonic() + self.offset - self.base
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def post(self, kind: str, tensor: torch.Tensor, peer: int, context: int, tag: int, traced: bool = True) -> Post:
+        """Take up a send or receive and tell the peer."""
+        if tensor.dim() > MAX_DIMS:
+            raise ValueError(f"a message has up to {MAX_DIMS} dimensions, not {tensor.dim()}; send a view of it with fewer")
+        post = Post(self, kind, tensor, peer, context, tag, traced)
+        post.posted = time.monotonic() + self.offset
+        post.number = self.number = self.number + 1
+        host = self.carriers[peer]
+        place, inline, way = 0, b"", _INLINE
+        if self.nccl is not None and tensor.is_cuda:
+            post.carrier = self.nccl
+        elif tensor.nbytes > MAX_INLINE:
+            post.carrier = host
+        if post.carrier is not None:
+            place, way = post.carrier.begin(post), post.carrier.way
+        elif kind == "send":
+            inline = raw(tensor.cpu()).numpy().tobytes()
+        post.begun = time.monotonic() + self.offset
+        host.tell(Note(kind, way, tensor.dtype, tensor.shape, self.rank, context, tag, post.number, place, post.posted,
+                       inline))
+        self.open[post] = None
+        key = kind, peer, context, tag
+        notes = self.notes.get(key)
+        if notes:
+            self._match(post, notes.popleft())
+        else:
+            self.posted[key].append(post)
+        return post
+
+    def wait(self, posts: Sequence[Post]) -> None:
+        """Wait for all of `posts`."""
+        if self.nccl is not None:
+            self.nccl.issue()
+        for post in posts:
+            if post.done:
+                continue
+            self.awaited = post
+            while post.mate is None:
+                self.listen()
+            self._finish(post)
+            self.awaited = None
+
+    def listen(self) -> None:
+        """Wait for notes and match them."""
+        blocked = [c.outbox for c in self.carriers.values() if c.way == b"s" and c.outbox.kept and not c.outbox.flush()]
+        self.inbox.wait(blocked)
+        if blocked and self.inbox.empty():
+            return
+        self._heed()
+
+    def _heed(self) -> None:
+        for note in self.inbox.read():
+            self.steps += 1
+            key = "recv" if note.kind == "send" else "send", note.source, note.context, note.tag
+            mine = self.posted.get(key)
+            if mine:
+                self._match(mine.popleft(), note)
+            else:
+                self.notes[key].append(note)
+
+    def _match(self, post: Post, note: Note) -> None:
+        if post.kind == "send":
+            fits(post.tensor, note, self.rank, post.peer)
+        else:
+            fits(note, post.tensor, post.peer, self.rank)
+        on_gpu = post.carrier is not None and post.carrier.way == Nccl.way
+        if on_gpu != (note.way == Nccl.way):
+            here, there = ("a GPU", "the CPU") if on_gpu else ("the CPU", "a GPU")
+            raise CommError(f"a message between rank {self.rank}, whose tensor is on {here}, and rank {post.peer}, whose "
+                            f"tensor is on {there}: move both to `comm.device`")
+        post.mate = note
+        if post.carrier is not None:
+            post.carrier.matched(post, note)
+
+    def _finish(self, post: Post) -> None:
+        """See a matched post through and write it into the trace."""
+        marks = None
+        if post.carrier is not None:
+            marks = post.carrier.finish(post, post.mate)
+        elif post.kind == "recv" and post.mate.inline:
+            data = torch.frombuffer(bytearray(post.mate.inline), dtype=post.tensor.dtype)
+            post.tensor.copy_(data.view(post.tensor.shape))
+        post.done = True
+        self.steps += 1
+        del self.open[post]
+        if not post.traced:
+            return
+        if marks:
+            self.late.append((post.kind, *marks, post.tensor.nbytes, post.peer, ""))
+            return
+        start = max(post.posted, post.mate.time)
+        end = max(start, post.begun) if post.kind == "send" and post.carrier is not None and post.carrier.way == b"s" \
+            else time.monotonic() + self.offset
+        self.trace.add(self.rank, post.kind, start - self.base, max(start, end) - self.base, post.tensor.nbytes, post.peer)
+
+    def end(self) -> tuple[Trace, float]:
+        """This rank's events and when its function ended. What it never waited for is seen through if it can be."""
+        if self.nccl is not None:
+            self.nccl.issue()
+        while not self.inbox.empty():
+            self._heed()
+        for post in [post for post in self.open if post.mate is not None]:
+            self._finish(post)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        end = self.now()
+        self._add_late()
+        return self.trace, end
+
+    def _add_late(self) -> None:
+        """Write what the GPU did into the trace: a mark made now ties its clock to ours."""
+        if not self.late:
+            return
+        here = mark()
+        here.synchronize()
+        now = self.now()
+        for kind, start, end, nbytes, peer, label in self.late:
+            self.trace.add(self.rank, kind, now - start.elapsed_time(here) / 1e3, now - end.elapsed_time(here) / 1e3,
+                           nbytes, peer, label)
+        self.late.clear()
+
+    # -- where this rank is -------------------------------------------------------------------------------------------
+
+    def position(self, thread: int) -> Position:
+        """Where `thread`, which runs this rank's function, is now; asked by another thread."""
+        post, meeting, where = self.awaited, self.meeting, caller(thread)
+        quiet = self.inbox.empty() and not any(c.way == b"s" and c.outbox.kept for c in self.carriers.values())
+        if any(c.way != b"s" for c in self.carriers.values()):
+            quiet = None
+        if meeting is not None:
+            return Position(Wait(self.rank, "barrier", None, 0, 0, *where), True, self.steps, quiet, meeting)
+        if post is None:
+            return Position(Wait(self.rank, "a part that doesn't end", None, 0, 0, *where), False, self.steps)
+        wait = Wait(self.rank, post.kind, post.peer, post.tensor.nbytes, post.tag, *where, self._hint(post))
+        return Position(wait, True, self.steps, quiet)
+
+    def _hint(self, post: Post) -> str:
+        """Why `post` never ends, where it can be told from what the peer has posted."""
+        for (kind, peer, _context, _tag), notes in list(self.notes.items()):
+            if notes and (kind, peer) == (post.kind, post.peer):
+                return f"rank {peer} did post a {notes[0].kind}, but with tag {notes[0].tag}, or in another group"
+        return ""
