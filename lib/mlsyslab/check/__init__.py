@@ -10,7 +10,20 @@ A lab adds its checks as a module of this package, made of `Exercise` (a functio
 function of plain numbers).
 """
 
-from mlsyslab.check.collectives import mst_broadcast, mst_scatter, ring_all_gather
+from mlsyslab.check.collectives import (
+    cost,
+    crossover,
+    deadlock_cycle,
+    exchange,
+    fast_all_reduce,
+    long_all_reduce,
+    mst_broadcast,
+    mst_scatter,
+    ring_all_gather,
+    ring_reduce_scatter,
+    short_all_reduce,
+)
 from mlsyslab.check.messages import Wrong
 
-__all__ = ["Wrong", "mst_broadcast", "mst_scatter", "ring_all_gather"]
+__all__ = ["Wrong", "cost", "crossover", "deadlock_cycle", "exchange", "fast_all_reduce", "long_all_reduce", "mst_broadcast",
+           "mst_scatter", "ring_all_gather", "ring_reduce_scatter", "short_all_reduce"]

@@ -1,4 +1,4 @@
-"""How every exercise is checked: run it on many inputs, judge values and trace, and say what the mistake looks like."""
+"""How every exercise is checked: call it on many inputs, judge what comes, and say what the mistake looks like."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mlsyslab.check import inputs
 from mlsyslab.check.contrast import contrast
-from mlsyslab.check.messages import Wrong, difference, failure, listing, traits
-from mlsyslab.check.runs import Outcome, run
-from mlsyslab.comm import Deadlock, Link, RankFailed
+from mlsyslab.check.messages import Wrong, difference, failure, listing, stub, traits
+from mlsyslab.check.runs import Outcome, call, run
+from mlsyslab.check.show import show
+from mlsyslab.comm import Deadlock, Link, Network, RankFailed
+
+if TYPE_CHECKING:
+    from mlsyslab.draw import Picture
 
 #: Every message takes one second, whatever its length, so that virtual time counts rounds.
 ROUNDS = Link(alpha=1.0)
@@ -22,60 +26,52 @@ ROUNDS = Link(alpha=1.0)
 
 @dataclass(frozen=True)
 class Case:
-    """One run of an exercise.
+    """One input of an exercise.
 
-    arguments: what each rank's function is called with after `comm`.  expected: what each rank should return.
-    traits: what tells this run from others ("world size" always among them), in the words of a message.
+    arguments: what each rank's function is called with after `comm`, by rank; of a formula, its arguments.
+    expected: what each rank should return, by rank; of a formula, the answer.
+    traits: what tells this case from others ("world size" always among them), in the words of a message.
+    link: what messages cost.
     """
 
-    arguments: Sequence[tuple]
-    expected: Sequence[torch.Tensor]
+    arguments: Sequence[Any]
+    expected: Any
     traits: Mapping[str, Any] = field(default_factory=dict)
+    link: Network = ROUNDS
 
     @property
     def p(self) -> int:
         """The world size."""
-        return len(self.arguments)
+        return self.traits["world size"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with one run. costly: finding it out took long, so don't look for it again in other runs."""
+    """What is wrong in one case. telling: whether it helps to know in which other cases it is right."""
 
     text: str
-    costly: bool = False
+    telling: bool = True
 
 
-class Exercise(ABC):
-    """The check of one exercise whose answer is a function that every rank runs.
+class Check(ABC):
+    """The check of one exercise: `check.NAME(function)` in a lab's test cell.
 
-    A lab's test cell calls it: `check.NAME(function)`, and with `hidden=True` for inputs from the secret seed.
-    It prints one line when all is right, and raises `Wrong` at the first run that isn't.
+    It prints one line when all is right, and raises `Wrong` at the first case that isn't. `hidden=True` draws the cases
+    from the secret seed.
 
-    name: of the student's function.  forbidden: the functions of `mlsyslab.collectives` that it may not call
-    (None: all of them).  timeout: seconds after which a run that still goes on is ended.
+    name: of the student's function.  timeout: seconds after which a call that still goes on is ended.
     """
 
     name: str
-    forbidden: Sequence[str] | None = None
     timeout: float = 10.0
-    link = ROUNDS
 
     @abstractmethod
     def cases(self, rng: Random) -> list[Case]:
-        """The runs to judge, the most telling first."""
+        """What to try, the most telling first."""
 
     @abstractmethod
-    def judge(self, case: Case, outcome: Outcome) -> str | None:
-        """What is wrong with the messages of a run whose values are right; None when nothing is."""
-
-    def diagnose(self, case: Case, outcome: Outcome, fn: Callable[..., Any]) -> str | None:
-        """The likely mistake behind wrong values, where the exercise can tell."""
-        return None
-
-    def advise(self, error: RankFailed | Deadlock) -> str | None:
-        """The likely mistake behind a run that did not end well, where the exercise can tell."""
-        return None
+    def problem(self, fn: Callable[..., Any], case: Case) -> Problem | None:
+        """What is wrong with `fn` in one case."""
 
     def __call__(self, fn: Callable[..., Any], hidden: bool = False) -> None:
         if not callable(fn):
@@ -85,38 +81,93 @@ class Exercise(ABC):
             problem = self.problem(fn, case)
             if problem is not None:
                 raise Wrong(self._message(fn, case, cases, problem))
-        sizes = listing(sorted({case.p for case in cases}))
-        print(f"{self.name}: right in {len(cases)} runs, values and messages, for world sizes {sizes}.")
+        print(f"{self.name}: right in {len(cases)} cases, for world sizes {listing(sorted({case.p for case in cases}))}.")
 
-    def run(self, fn: Callable[..., Any], arguments: Sequence[tuple]) -> Outcome:
+    def _message(self, fn: Callable[..., Any], case: Case, cases: Sequence[Case], problem: Problem) -> str:
+        text = f"{self.name}, {traits(case.traits)}:\n  {problem.text}"
+        if not problem.telling:
+            return text
+        likely = contrast([(other.traits, self.problem(fn, other) is None) for other in cases])
+        return f"{text}\n  {likely}" if likely else text
+
+    def _failed(self, error: RankFailed | Deadlock, advice: str | None = None) -> Problem:
+        """A call that did not come to its end. Trying it elsewhere is no help when it runs for ever or isn't written."""
+        text = failure(self.name, error) + (f"\n  {advice}" if advice else "")
+        endless = isinstance(error, Deadlock) and bool(error.why)
+        return Problem(text, telling=not endless and not stub(error))
+
+
+class Exercise(Check):
+    """The check of an exercise whose answer is a function that every rank runs.
+
+    forbidden: the functions of `mlsyslab.collectives` that it may not call (None: all of them).
+    """
+
+    forbidden: Sequence[str] | None = None
+
+    @abstractmethod
+    def judge(self, case: Case, outcome: Outcome) -> str | None:
+        """What is wrong with the messages of a run whose values are right; None when nothing is."""
+
+    def diagnose(self, case: Case, outcome: Outcome, fn: Callable[..., Any]) -> str | None:
+        """The likely mistake behind wrong values, where it can be told."""
+        return None
+
+    def advise(self, error: RankFailed | Deadlock) -> str | None:
+        """The likely mistake behind a run that did not come to its end, where it can be told."""
+        return None
+
+    def run(self, fn: Callable[..., Any], arguments: Sequence[tuple], link: Network = ROUNDS) -> Outcome:
         """One run under this exercise's rules."""
-        return run(fn, arguments, self.link, self.forbidden, self.timeout)
+        return run(fn, arguments, link, self.forbidden, self.timeout)
 
-    def problem(self, fn: Callable[..., Any], case: Case) -> Problem | None:
-        """What is wrong with one run of `fn`."""
+    @abstractmethod
+    def example(self, p: int) -> Case:
+        """A case on p ranks to look at."""
+
+    def show(self, fn: Callable[..., Any], p: int = 4) -> Picture | None:
+        """Draw a run of `fn` on p ranks, with 1 µs a message and 1 µs for a rank's part of the tensor.
+
+        A run that doesn't come to its end is drawn up to there, and what stopped it is printed.
+        """
+        if type(p) is not int or not 1 <= p <= 32:
+            raise ValueError(f"check.{self.name}.show(p={p!r}): draws 1 … 32 ranks")
+        return show(self.name, fn, self.example(p).arguments, self.forbidden, self.timeout)
+
+    def problem(self, fn, case):
         try:
-            outcome = self.run(fn, case.arguments)
+            outcome = self.run(fn, case.arguments, case.link)
         except (RankFailed, Deadlock) as error:
-            advice = self.advise(error)
-            text = failure(self.name, error) + (f"\n  {advice}" if advice else "")
-            return Problem(text, costly=isinstance(error, Deadlock) and bool(error.why))
+            return self._failed(error, self.advise(error))
         for rank, (came, expected) in enumerate(zip(outcome.results, case.expected, strict=True)):
             if wrong := difference(rank, came, expected):
-                likely = self.diagnose(case, outcome, fn)
-                return Problem(wrong + (f"\n  {likely}" if likely else ""))
+                likely = self.diagnose(case, outcome, fn) if self._comparable(case, outcome) else None
+                return Problem(f"{wrong}\n  {likely}" if likely else wrong)
         if outcome.changed:
-            return Problem(f"the values are right, but rank {outcome.changed[0]}'s input was changed by the run: "
+            return Problem(f"the values are right, but the input of rank {outcome.changed[0]} was changed: "
                            "work on a copy (tensor.clone()) and receive into new tensors")
         wrong = self.judge(case, outcome)
         return Problem(f"the values are right, but not the way they came: {wrong}") if wrong else None
 
-    def _message(self, fn: Callable[..., Any], case: Case, cases: Sequence[Case], problem: Problem) -> str:
-        text = f"{self.name}, {traits(case.traits)}:\n  {problem.text}"
-        if problem.costly or "not written yet" in problem.text:
-            return text
-        likely = contrast([(other.traits, self._right(fn, other)) for other in cases])
-        return f"{text}\n  {likely}" if likely else text
+    def _comparable(self, case: Case, outcome: Outcome) -> bool:
+        """Whether every rank returned a tensor of the right shape and dtype, so that only the values are wrong."""
+        return all(isinstance(came, torch.Tensor) and came.shape == right.shape and came.dtype == right.dtype
+                   for came, right in zip(outcome.results, case.expected, strict=True))
 
-    def _right(self, fn: Callable[..., Any], case: Case) -> bool:
-        problem = self.problem(fn, case)
-        return problem is None
+
+class Formula(Check):
+    """The check of an exercise whose answer is a function of plain numbers."""
+
+    @abstractmethod
+    def compare(self, came: Any, case: Case) -> str | None:
+        """What is wrong with an answer, and where it can be told, why; None when nothing is."""
+
+    def problem(self, fn, case):
+        try:
+            came = call(fn, tuple(case.arguments), self.timeout)
+        except (RankFailed, Deadlock) as error:
+            return self._failed(error)
+        if came is None:
+            return Problem("it returned None: end with `return …` (printing a result does not return it)")
+        wrong = self.compare(came, case)
+        return Problem(wrong) if wrong else None

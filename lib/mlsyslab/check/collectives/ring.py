@@ -8,21 +8,11 @@ from random import Random
 import torch
 
 from mlsyslab.check import inputs
+from mlsyslab.check.collectives.reductions import OPS, contributions, marked, miscounted, reduced, vectors
 from mlsyslab.check.exercise import Case, Exercise
 from mlsyslab.check.messages import count, listing
 from mlsyslab.check.runs import Outcome, which
-from mlsyslab.comm import Deadlock
-
-OPS = ("sum", "max", "product", "min")
-REDUCE = {"sum": lambda stack: stack.sum(0, dtype=stack.dtype), "product": lambda stack: stack.prod(0, dtype=stack.dtype),
-          "max": lambda stack: stack.amax(0), "min": lambda stack: stack.amin(0)}
-
-
-def reduced(tensors: Sequence[torch.Tensor], op: str) -> torch.Tensor:
-    """All tensors combined element by element, by definition; in float64 or int64, where small whole numbers are exact."""
-    dtype = tensors[0].dtype
-    wide = torch.float64 if dtype.is_floating_point else torch.int64
-    return REDUCE[op](torch.stack(tuple(tensors)).to(wide)).to(dtype)
+from mlsyslab.comm import CommError, Deadlock
 
 
 class Ring(Exercise):
@@ -94,6 +84,9 @@ class RingAllGather(Ring):
                 cases.append(self.case(inputs.distinct(rng, shape, dtype), p))
         return cases
 
+    def example(self, p):
+        return self.case(torch.arange(4.0 * p), p)
+
     def case(self, whole: torch.Tensor, p: int) -> Case:
         """`whole`, cut into a part for each rank."""
         lengths = inputs.even_lengths(len(whole), p)
@@ -141,3 +134,77 @@ class RingAllGather(Ring):
             if case.traits["length"] >= case.p and message.tensor.nbytes == whole:
                 return f"rank {message.rank} sent the whole tensor in step {message.step}; in each step one part travels"
         return self.same_again(case, outcome)
+
+
+class RingReduceScatter(Ring):
+    name = "ring_reduce_scatter"
+
+    def cases(self, rng: Random) -> list[Case]:
+        cases = []
+        for p in inputs.SIZES:
+            for number, length in enumerate(inputs.lengths(rng, p)):
+                dtype = inputs.DTYPES[(p + number) % len(inputs.DTYPES)]
+                op = OPS[number and rng.randrange(len(OPS))]
+                shape = (length, 3) if number == 1 else (length,)
+                cases.append(self.case(vectors(rng, p, shape, dtype, op), op))
+        return cases
+
+    def example(self, p):
+        return self.case(vectors(Random(0), p, (4 * p,), torch.float32, "sum"), "sum")
+
+    def case(self, given: list[torch.Tensor], op: str) -> Case:
+        """A tensor from each rank."""
+        p, first = len(given), given[0]
+        about = {"world size": p, "length": len(first), "dtype": inputs.dtype_name(first.dtype), "op": op}
+        if first.dim() > 1:
+            about["columns"] = first.shape[1]
+        return Case([(tensor, op) for tensor in given], reduced(given, op).tensor_split(p), about)
+
+    def parts(self, case):
+        return list(case.expected)
+
+    def bytes_of(self, parts, rank, step):
+        """Every part but its own, which it keeps."""
+        return sum(part.nbytes for part in parts) - parts[rank].nbytes
+
+    def judge_steps(self, case, outcome, step):
+        parts = self.parts(case)
+        for rank in range(case.p):
+            done, due = outcome.trace.bytes_combined(rank), self.bytes_of(parts, (rank - step) % case.p, step)
+            if done == 0 and due:
+                return (f"rank {rank} combined nothing with comm.combine, so the clock charges no gamma for its reductions: "
+                        "use comm.combine(acc, incoming, op) in place of + or torch.add")
+            if done != due and case.traits["length"] >= case.p:
+                return f"rank {rank} combined {done} bytes, expected {due}: one part a step, and each only once"
+        return None
+
+    def diagnose(self, case, outcome, fn):
+        p, length = case.p, case.traits["length"]
+        try:
+            sums = self.run(fn, [(tensor, "sum") for tensor in marked(p, length)])
+            places = self.run(fn, [(torch.arange(length), "max")] * p)
+        except CommError:
+            return None
+        for message in sums.sent:
+            if message.step and message.tensor.numel() and self.alone(message.tensor, message.rank, p):
+                return (f"rank {message.rank} sent only its own contribution in step {message.step} (steps count from 0): "
+                        "combine what came in step k-1 with your own part, and send that on in step k.")
+        for rank, result in enumerate(sums.results):
+            if isinstance(result, torch.Tensor) and (wrong := miscounted(result, p)):
+                return f"What rank {rank} returned {wrong}. {HOW}"
+        parts = torch.arange(length).tensor_split(p)
+        for rank, result in enumerate(places.results):
+            found = which(result, parts) if isinstance(result, torch.Tensor) else None
+            if found not in (None, rank):
+                return f"Rank {rank} returned part {found}; it is complete, but belongs on rank {found}: off by one. {HOW}"
+        return None
+
+    def alone(self, tensor: torch.Tensor, rank: int, p: int) -> bool:
+        """Whether a message of `marked` contributions holds its sender's only."""
+        counts = contributions(int(tensor.flatten()[0]), p)
+        return counts[rank] == 1 and sum(counts) == 1
+
+
+#: the steps, in the words of a message
+HOW = ("In step k (from 0) rank r sends part (r-k-1) mod p and receives part (r-k-2) mod p, "
+       "which it combines with its own; so part r comes home to rank r in the last step.")

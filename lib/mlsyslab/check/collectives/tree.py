@@ -36,6 +36,9 @@ class FromRoot(Exercise):
                 cases.append(self.case(rng, p, root, lengths[number % len(lengths)], columns, dtype))
         return cases
 
+    def example(self, p):
+        return self.case(Random(0), p, 0, 4 * p, 1, torch.float32)
+
     def case(self, rng: Random, p: int, root: int, length: int, columns: int, dtype: torch.dtype) -> Case:
         """Every rank brings a tensor of one shape; the root's counts."""
         shape = (length,) if columns == 1 else (length, columns)
@@ -57,7 +60,7 @@ class FromRoot(Exercise):
                 if rank == root and came:
                     return f"{count(came, 'message')} went to the root, rank {root}, which had everything from the start"
                 if rank != root and came != 1:
-                    return f"rank {rank} was sent {count(came, 'message')}; in a tree every rank but the root gets exactly one"
+                    return f"rank {rank} was sent {count(came, 'message')}; in a tree each rank but the root gets just one"
         return self.judge_rounds(case, outcome)
 
     def judge_rounds(self, case: Case, outcome: Outcome) -> str | None:
@@ -81,7 +84,7 @@ class FromRoot(Exercise):
             return ("In every cut the half without the root gets a new root, the rank that was just sent to. All ranks have "
                     "to agree on it, or one waits for a message that another doesn't send.")
         if isinstance(error, RankFailed) and "itself" in error.reason:
-            return "Who sends and who receives? In each cut only the segment's root and the one rank it sends to do anything."
+            return "Who sends, who receives? In each cut only the segment's root and the one rank it sends to do anything."
         return None
 
 

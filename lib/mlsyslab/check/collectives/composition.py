@@ -1,0 +1,151 @@
+"""Judging all-reduce: put together for short vectors, for long vectors, and chosen between the two."""
+
+from __future__ import annotations
+
+from random import Random
+
+import torch
+
+from mlsyslab import collectives
+from mlsyslab.check import inputs
+from mlsyslab.check.collectives.reductions import OPS, marked, miscounted, reduced, vectors
+from mlsyslab.check.collectives.tree import depth
+from mlsyslab.check.exercise import Case, Exercise
+from mlsyslab.comm import CommError, Link, RankFailed, simulate
+
+
+class AllReduce(Exercise):
+    """What all three have in common: every rank brings a tensor, and gets the reduction of all."""
+
+    forbidden = ("all_reduce", "all_reduce_short", "all_reduce_long")
+
+    def cases(self, rng: Random) -> list[Case]:
+        cases = []
+        for p in inputs.SIZES:
+            for number, length in enumerate(inputs.lengths(rng, p)):
+                dtype = inputs.DTYPES[(p + number) % len(inputs.DTYPES)]
+                op = OPS[number and rng.randrange(len(OPS))]
+                shape = (length, 2) if number == 1 else (length,)
+                cases.append(self.case(vectors(rng, p, shape, dtype, op), op))
+        return cases
+
+    def example(self, p):
+        return self.case(vectors(Random(0), p, (4 * p,), torch.float32, "sum"), "sum")
+
+    def case(self, given: list[torch.Tensor], op: str, **more) -> Case:
+        """A tensor from each rank."""
+        p, first = len(given), given[0]
+        about = {"world size": p, "length": len(first), "dtype": inputs.dtype_name(first.dtype), "op": op}
+        if first.dim() > 1:
+            about["columns"] = first.shape[1]
+        return Case([(tensor, op) for tensor in given], [reduced(given, op)] * p, about, **more)
+
+    def diagnose(self, case, outcome, fn):
+        p = case.p
+        try:
+            sums = self.run(fn, [(tensor, "sum") for tensor in marked(p, case.traits["length"])], case.link)
+        except CommError:
+            return None
+        for rank, result in enumerate(sums.results):
+            if isinstance(result, torch.Tensor) and (wrong := miscounted(result, p)):
+                return f"What rank {rank} returned {wrong}."
+        return None
+
+    def advise(self, error):
+        if not isinstance(error, RankFailed):
+            return "Every rank has to call the same collectives in the same order, the ranks that aren't the root too."
+        if "NoneType" in error.reason:
+            return ("reduce gives the root its result and the others None; broadcast takes a tensor of the right shape "
+                    "from every rank. What can the others pass?")
+        if "expects" in error.reason and "sends" in error.reason:
+            return ("Do all ranks agree on the lengths of the parts? all_gather takes them as lengths=[…]: without it, "
+                    "every part is taken to be as long as one's own.")
+        return None
+
+
+class ShortAllReduce(AllReduce):
+    name = "short_all_reduce"
+
+    def judge(self, case, outcome):
+        p, n = case.p, case.arguments[0][0].nbytes
+        for message in outcome.sent:
+            if message.tensor.nbytes != n:
+                return (f"rank {message.rank} sent {message.tensor.nbytes} bytes to rank {message.to}. For short vectors "
+                        f"whole tensors travel ({n} bytes): a reduce to one rank and a broadcast from it, both with "
+                        'algorithm="mst"')
+        if outcome.trace.rounds > 2 * depth(p):
+            return (f"it took {outcome.trace.rounds} rounds; a reduce and a broadcast along a tree over {p} ranks take "
+                    f"2 ceil(log2 {p}) = {2 * depth(p)}")
+        if len(outcome.sent) != 2 * (p - 1):
+            return (f"there were {len(outcome.sent)} messages; a reduce and a broadcast along a tree over {p} ranks take "
+                    f"2 (p-1) = {2 * (p - 1)}")
+        return None
+
+
+class LongAllReduce(AllReduce):
+    name = "long_all_reduce"
+
+    def judge(self, case, outcome):
+        p, n = case.p, case.arguments[0][0].nbytes
+        parts = case.expected[0].tensor_split(p)
+        whole = [message for message in outcome.sent if message.tensor.nbytes == n]
+        if whole and case.traits["length"] >= p:
+            return (f"rank {whole[0].rank} sent the whole tensor ({n} bytes) to rank {whole[0].to}: that is the way for "
+                    f"short vectors. For long ones no rank should send more than 2 (p-1)/p n bytes: {RINGS}")
+        if any((message.to - message.rank) % p not in (1, p - 1) for message in outcome.sent):
+            message = next(m for m in outcome.sent if (m.to - m.rank) % p not in (1, p - 1))
+            return f"rank {message.rank} sent to rank {message.to}, which is not its neighbour in a ring: {RINGS}"
+        for rank in range(p):
+            sent = outcome.trace.bytes_sent(rank)
+            due = 2 * n - parts[rank].nbytes - min(parts[(rank + 1) % p].nbytes, parts[(rank - 1) % p].nbytes)
+            if sent > due:
+                return f"rank {rank} sent {sent} bytes, expected {due}, which is about 2 (p-1)/p n: {RINGS}"
+        if outcome.trace.rounds > 2 * (p - 1):
+            return f"it took {outcome.trace.rounds} rounds instead of 2 (p-1) = {2 * (p - 1)}: {RINGS}"
+        return None
+
+
+RINGS = 'a reduce-scatter and an all-gather, both with algorithm="ring"'
+
+
+class FastAllReduce(AllReduce):
+    """Judged by its time: never slower than the better of the two."""
+
+    name = "fast_all_reduce"
+    forbidden = ()
+
+    def cases(self, rng: Random) -> list[Case]:
+        cases = []
+        for p in (8, 5, 4, 3, 2, 1):
+            for share, dtype in ((1 / 3, torch.float64), (3, torch.bfloat16), (1 / 3, torch.bfloat16), (3, torch.float64)):
+                link = Link(alpha=rng.uniform(1, 9) * 1e-6, beta=rng.uniform(1, 9) * 1e-9, gamma=rng.uniform(0, 40) * 1e-9)
+                n = share * crossing(p, link) or 64
+                length = max(p, round(n / dtype.itemsize / p) * p)
+                given = vectors(rng, p, (length,), dtype, "sum")
+                cases.append(self.case(given, "sum", link=link))
+        return cases
+
+    def judge(self, case, outcome):
+        times = {way: simulate(lambda comm, own, way=way: collectives.all_reduce(comm, *own, algorithm=way), case.arguments,
+                               case.link).time for way in ("mst", "ring")}
+        best = min(times, key=times.get)
+        if outcome.trace.time <= times[best] * (1 + 1e-9):
+            return None
+        n, link = case.arguments[0][0].nbytes, case.link
+        return (f"it took {outcome.trace.time:.3g} s; with algorithm={best!r} it would have taken {times[best]:.3g} s for "
+                f"these n = {n} bytes (alpha = {link.alpha:.3g} s, beta = {link.beta:.3g} s/byte, gamma = {link.gamma:.3g} "
+                "s/byte). Below the crossover the tree is faster, above it the ring; n is in bytes (tensor.nbytes)")
+
+
+def crossing(p: int, link: Link) -> float:
+    """The bytes from which on the ring is the faster one: where two straight lines in n, each known at two points, meet.
+
+    Measured in the simulated world, 0.0 where the ring is never slower.
+    """
+    def line(way: str) -> tuple[float, float]:
+        empty, full = (simulate(lambda comm, own: collectives.all_reduce(comm, own, algorithm=way),
+                                [torch.zeros(rows, dtype=torch.float64)] * p, link).time for rows in (0, 16 * p))
+        return empty, (full - empty) / (16 * p * 8)
+
+    (start, slope), (ring_start, ring_slope) = line("mst"), line("ring")
+    return max(0.0, (ring_start - start) / (slope - ring_slope)) if slope > ring_slope else 0.0

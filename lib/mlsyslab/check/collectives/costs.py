@@ -1,0 +1,132 @@
+"""Judging formulas for the cost of collectives, by what the library's collectives cost in the simulated world."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import torch
+
+from mlsyslab import collectives
+from mlsyslab.check.collectives.composition import crossing
+from mlsyslab.check.exercise import Case, Formula
+from mlsyslab.check.messages import article
+from mlsyslab.comm import Link, simulate
+
+TERMS = ("alpha", "n beta", "n gamma")
+
+#: What can be asked for, and the library's collectives that it is made of, one after the other.
+ASKED = {
+    ("broadcast", "mst"): [("broadcast", "mst")],
+    ("reduce", "mst"): [("reduce", "mst")],
+    ("all_gather", "mst"): [("gather", "mst"), ("broadcast", "mst")],
+    ("reduce_scatter", "mst"): [("reduce", "mst"), ("scatter", "mst")],
+    ("all_reduce", "mst"): [("reduce", "mst"), ("broadcast", "mst")],
+    ("broadcast", "ring"): [("scatter", "mst"), ("all_gather", "ring")],
+    ("reduce", "ring"): [("reduce_scatter", "ring"), ("gather", "mst")],
+    ("all_gather", "ring"): [("all_gather", "ring")],
+    ("reduce_scatter", "ring"): [("reduce_scatter", "ring")],
+    ("all_reduce", "ring"): [("reduce_scatter", "ring"), ("all_gather", "ring")],
+}
+
+
+def measured(op: str, algorithm: str, p: int) -> tuple[float, float, float]:
+    """The coefficients of alpha, n beta and n gamma: those of the phases, added."""
+    phases = [measured_phase(*phase, p) for phase in ASKED[op, algorithm]]
+    return tuple(map(sum, zip(*phases, strict=True)))
+
+
+def measured_phase(op: str, algorithm: str, p: int) -> list[float]:
+    """The time that a collective takes in the simulated world when one of the three costs is 1 and the others are 0."""
+    n = 8 * p
+    given = torch.zeros(1 if op in ("gather", "all_gather") else p, dtype=torch.int64)
+    links = Link(alpha=1.0), Link(beta=1 / n), Link(gamma=1 / n)
+    collective = getattr(collectives, op)
+    return [simulate(lambda comm, own: collective(comm, own, algorithm=algorithm), [given] * p, link).time for link in links]
+
+
+class Cost(Formula):
+    name = "cost"
+
+    def cases(self, rng: Random) -> list[Case]:
+        sizes = [2, 3, 4, 5, 8, rng.randint(9, 24), 1]
+        return [Case((*asked, p), measured(*asked, p), {"world size": p, "op": asked[0], "algorithm": asked[1]})
+                for p in sizes for asked in ASKED]
+
+    def compare(self, came, case):
+        asked = "cost({!r}, {!r}, {})".format(*case.arguments)
+        if not isinstance(came, (tuple, list)) or len(came) != 3 or not all(map(is_number, came)):
+            return (f"{asked} returned {came!r}; expected three numbers (a, b, g), "
+                    "the coefficients of alpha, n beta and n gamma")
+        for term, value, right in zip(TERMS, came, case.expected, strict=True):
+            if not math.isclose(value, right, rel_tol=1e-6, abs_tol=1e-9):
+                text = (f"{asked}: the coefficient of {term} came as {value:g}, expected {right:g} "
+                        "(what the simulated run takes)")
+                likely = mistake(value, right, case.p)
+                return f"{text}\n  {likely}" if likely else text
+        return None
+
+
+def mistake(value: float, right: float, p: int) -> str | None:
+    """Which slip leads from the right coefficient to this one."""
+    share, depth = (p - 1) / p, math.log2(p)
+    if value == 0:
+        return "That term is left out."
+    if right == 0:
+        return "That term should not be there: nothing is paid for it."
+    if math.isclose(right, math.ceil(depth)):
+        if math.isclose(value, depth):
+            return "A number of rounds is whole: round log2 p up."
+        if math.isclose(value, math.floor(depth)):
+            return "log2 p is rounded up, not down: three ranks need two rounds."
+        if math.isclose(value, math.log(p)) or math.isclose(value, math.ceil(math.log(p))):
+            return "That is the natural logarithm; a tree halves: math.log2."
+        if math.isclose(value, p - 1):
+            return "That is a message to each rank in turn; in a tree all that have it send on."
+    if math.isclose(value, 2 * right):
+        return "That is twice as much."
+    if math.isclose(2 * value, right):
+        return "That is half as much: an all-reduce has two phases."
+    if math.isclose(value * share, right):
+        return "That is as if all n bytes travelled: a rank's own part stays where it is, so it is (p-1)/p of them."
+    if math.isclose(value * (p - 1) / p, right) or math.isclose(value, right * p / (p - 1)):
+        return "Is it p steps, or p-1?"
+    if math.isclose(value, math.ceil(depth)):
+        return "That is as if the whole tensor travelled in every round; here each message is smaller than the one before."
+    return None
+
+
+class Crossover(Formula):
+    name = "crossover"
+
+    def cases(self, rng: Random) -> list[Case]:
+        cases = []
+        for p in (8, 5, 4, 16, rng.randint(9, 24), 3, 2):
+            for factor in (1, 0):
+                alpha, beta, gamma = rng.uniform(1, 9) * 1e-6, rng.uniform(1, 9) * 1e-10, factor * rng.uniform(1, 9) * 1e-10
+                about = {"world size": p, "alpha": f"{alpha:.3g}", "beta": f"{beta:.3g}", "gamma": f"{gamma:.3g}"}
+                cases.append(Case((p, alpha, beta, gamma), crossing(p, Link(alpha, beta, gamma)), about))
+        return cases
+
+    def compare(self, came, case):
+        if not is_number(came):
+            return f"it returned {article(type(came).__name__)}, {came!r}; expected a number of bytes"
+        right = case.expected
+        if math.isclose(came, right, rel_tol=1e-3, abs_tol=1e-6):
+            return None
+        text = f"crossover came as {came:g} bytes, expected {right:g}: there both ways take the same time"
+        p, alpha, beta, gamma = case.arguments
+        if right and gamma and math.isclose(came, crossing(p, Link(alpha, beta)), rel_tol=1e-3):
+            return f"{text}\n  That is right for gamma = 0: both ways also reduce, but not equally many bytes."
+        if right and math.isclose(came * right, 1, rel_tol=1e-3):
+            return f"{text}\n  That is the fraction upside down."
+        if right and math.isclose(came, -right, rel_tol=1e-3):
+            return f"{text}\n  The sign is wrong: more rounds for fewer bytes."
+        for size in (2, 4, 8):
+            if right and math.isclose(came * size, right, rel_tol=1e-3):
+                return f"{text}\n  That is {size} times too small: bytes, or elements of {size} bytes?"
+        return text
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

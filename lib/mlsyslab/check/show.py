@@ -1,0 +1,33 @@
+"""A picture of a student's own run, also of one that didn't come to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mlsyslab.check.messages import failure
+from mlsyslab.check.runs import run
+from mlsyslab.comm import CommError, Link
+
+if TYPE_CHECKING:
+    from mlsyslab.draw import Picture
+
+
+def show(name: str, fn: Callable[..., Any], arguments: Sequence[tuple], forbidden: Sequence[str] | None,
+         timeout: float) -> Picture | None:
+    """Draw a run of `fn(comm, *arguments[rank])`; None, after a line that says so, where nothing was sent."""
+    from mlsyslab import draw  # brings matplotlib and ipywidgets, which a bare node may lack
+
+    p, most = len(arguments), max(argument.nbytes for argument in arguments[0] if isinstance(argument, torch.Tensor))
+    link = Link(alpha=1e-6, beta=1e-6 * p / most, gamma=0.5e-6 * p / most)
+    try:
+        trace = run(fn, arguments, link, forbidden, timeout).trace
+    except CommError as error:
+        print(failure(name, error))
+        trace = error.trace
+    if trace is None or not trace.messages():
+        print(f"{name} sent nothing, so there is nothing to draw.")
+        return None
+    return draw.timeline(trace, title=f"{name} on {p} ranks")
