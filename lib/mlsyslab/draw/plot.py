@@ -9,12 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlsyslab.draw.picture import STYLE, Picture
+from mlsyslab.draw.picture import STYLE, Picture, number
 from mlsyslab.draw.timeline import unit_of
 
 #: Colour (a kind of `picture.COLOURS`) and dash of the first, second, … curve.
 LINES = (("send", ""), ("mark", "7 3"), ("compute", "2 3"), ("combine", "10 3 2 3"), ("quiet", "4 2"))
-LEFT, RIGHT, TOP, BOTTOM = 58, 150, 30, 46  # px round the plot
+LEFT, RIGHT, TOP, BOTTOM = 58, 100, 30, 42  # px round the plot
+WIDTH = 680
 
 CSS = (STYLE + ".mls .curve{fill:none;stroke-width:2.2}.mls .grid{stroke:var(--rule);stroke-width:.7}"
        ".mls .won{stroke:none;fill-opacity:.5}.mls .cursor{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:3 3}"
@@ -33,7 +34,7 @@ class Curve:
     look: int | None = None  # which of LINES; by default its place among the curves
 
 
-def loglog(curves: Sequence[Curve], title: str, description: str = "", *, width: float = 680, height: float = 380,
+def loglog(curves: Sequence[Curve], title: str, description: str = "", *, width: float = WIDTH, height: float = 360,
            won: Sequence[tuple[float, float, int, str]] = (), cursor: float | None = None, x_name: str = "vector length n",
            y_name: str = "time", limits: tuple[float, float] | None = None) -> Picture:
     """Plot curves of seconds over bytes.
@@ -79,8 +80,8 @@ class _LogLog(Picture):
                 for n, t in curve.at:
                     self.circle(self.x(n), self.y(t), 3.6, f"p{look}")
             else:
-                d = "M" + "L".join(f"{self.x(n):.1f} {self.y(t):.1f}" for n, t in curve.at if t > 0)
-                self._add("path", f"curve c{look}", d=d)
+                d = "L".join(f"{number(self.x(n))} {number(self.y(t))}" for n, t in curve.at if t > 0)
+                self._add("path", f"curve c{look}", d=f"M{d}")
         self._names(right)
         if cursor is not None:
             self._cursor(cursor, bottom)
@@ -96,7 +97,7 @@ class _LogLog(Picture):
             self.line(LEFT, self.y(10.0**power), right, self.y(10.0**power), "grid")
             self.text(LEFT - 7, self.y(10.0**power) + 4, time_of(10.0**power), "soft small end")
         self.text((LEFT + right) / 2, bottom + 36, self.x_name, "soft mid")
-        self.text(LEFT, TOP - 20, self.y_name, "soft mid")
+        self.text(LEFT, TOP - 18, self.y_name, "soft mid")
 
     def _names(self, right: float) -> None:
         """Each curve's name at its end, moved apart where they would meet."""

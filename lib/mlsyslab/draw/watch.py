@@ -67,9 +67,10 @@ Holding = tuple[Piece | None, ...]
 class Watched:
     """One run, as a list of states.
 
-    p: ranks.  chunks: of a vector.  states: what each rank holds before the first step and after each step.  messages: all of them, in order.
-    costs: the time so far, before the first step and after each.  results: what each rank's function returned, as pieces
-    (None where it returned None).  returned: the same as holdings, in slots.  live: for each state and rank, the slots that are still sent, reduced or returned.
+    p: ranks.  chunks: of a vector.  states: what each rank holds before the first step and after each step.
+    messages: all of them, in order.  costs: the time so far, before the first step and after each.
+    results: what each rank's function returned, as pieces (None where it returned None).  returned: the same in slots.
+    live: for each state and rank, the slots that are still sent, reduced or returned.
     """
 
     p: int
@@ -123,12 +124,13 @@ def watch(op: str, algorithm: str = "auto", p: int = 4, *, root: int = 0, chunks
                           exchange=op == "all_to_all", node=node)
 
 
-def watch_function(fn: Callable[[Communicator, Any], Any], inputs: Sequence[torch.Tensor], *,
-                   chunks: int | None = None, held: Sequence[bool] | None = None, exchange: bool = False, node: int | None = None) -> Watched:
+def watch_function(fn: Callable[[Communicator, Any], Any], inputs: Sequence[torch.Tensor], *, chunks: int | None = None,
+                   held: Sequence[bool] | None = None, exchange: bool = False, node: int | None = None) -> Watched:
     """Watch any function of a rank, on inputs made by `vector`.
 
-    chunks: of a whole vector (by default one a rank).  held: which ranks' inputs count (in a broadcast only the root's does).  exchange: whether slots stand for the other
-    rank of an exchange (all-to-all), not for the chunk.  node: as for `watch`.
+    chunks: of a whole vector (by default one a rank).  node: as for `watch`.
+    held: which ranks' inputs count (in a broadcast only the root's does).
+    exchange: whether slots stand for the other rank of an exchange (all-to-all), not for the chunk.
     """
     p = len(inputs)
     chunks = p if chunks is None else chunks

@@ -32,12 +32,14 @@ def stepper(frames: Sequence[Frame], label: str = "step", names: Sequence[str] |
 Values = Sequence[Any] | Mapping[str, Any]
 
 
-def explore(frame: Callable[..., Frame], menus: Collection[str] = (), **axes: Values | Callable[..., Values]) -> VBox:
+def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Callable[..., Frame] | None = None,
+            **axes: Values | Callable[..., Values]) -> VBox:
     """Show `frame(**values)` for the values that readers choose, by a slider for each axis.
 
     axes: by name, the values of each axis: a list, or a dict from the name that a reader sees to the value. Or a function
     that returns these, given the values of the axes before it by name: the steps of a run, whose number depends on p.
     menus: axes that are chosen by name from a menu, not by a slider.
+    above: what does not depend on the last axis; it is given the values of the others, and shown above the frame.
     Every combination is computed now, so keep an eye on their number; put the axis with most values last.
     """
     if unknown := set(menus) - set(axes):
@@ -58,8 +60,12 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), **axes: Va
             return make.frame(frame(**chosen))
         axis = rest[0]
         chooser, values = shared[axis] if axis in shared else control(axis, axes[axis](**chosen))
-        stack = make.stack(chooser, [nest({**chosen, axis: value}, rest[1:]) for value in values])
-        return stack if axis in shared else make.box([chooser, stack])
+        shown = [make.stack(chooser, [nest({**chosen, axis: value}, rest[1:]) for value in values])]
+        if above and len(rest) == 1:
+            shown.insert(0, make.frame(above(**chosen)))
+        if axis not in shared:
+            shown.insert(0, chooser)
+        return make.box(shown) if len(shown) > 1 else shown[0]
 
     inside = nest({}, list(axes))
     return make.box([make.sheet(), *(chooser for chooser, _ in shared.values()), inside])
