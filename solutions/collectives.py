@@ -124,7 +124,8 @@ check.mst_broadcast.show(mst_broadcast, p=8)
 # exercise 1, but the root sends only what the other half needs: the parts of the ranks in that half, all in one message.
 # The new root keeps its own part, and sends on the others' in the same way.
 #
-# No part travels further than it must, so it takes L alpha + (p-1)/p n beta seconds, where n is the bytes of the whole.
+# The root sends every part but its own once, so it takes L alpha + (p-1)/p n beta seconds, where n is the bytes of the whole
+# (if p is a power of two; elsewhere the halves are unequal, and it can take a little longer).
 
 # %% nbgrader={"grade_id": "mst_scatter", "solution": true}
 def mst_scatter(comm, tensor, root):
@@ -310,8 +311,8 @@ check.long_all_reduce(long_all_reduce, hidden=True)
 # a · alpha + b · n beta + g · n gamma
 #
 # with three numbers a, b, g that depend on p alone. n is the bytes of the *whole* tensor: of what ends up on every rank in a
-# broadcast, an all-gather or an all-reduce, and of what every rank begins with in a reduction. p is any number of ranks,
-# not only a power of two (the root is rank 0, and p divides the number of rows).
+# broadcast, an all-gather or an all-reduce, and of what every rank begins with in a reduction. The root is rank 0, and p
+# divides the number of rows. p is any number of ranks, but a power of two where a scatter or a gather takes part.
 #
 # The texts of exercises 1 to 4 name the costs of the building blocks (a reduce is a broadcast run backwards, with a
 # combine after each message; a gather is a scatter run backwards). What do the operations cost that are made of two, where
@@ -331,7 +332,7 @@ def cost(op, algorithm, p):
 
     op:        "broadcast", "reduce", "all_gather", "reduce_scatter" or "all_reduce".
     algorithm: "mst" or "ring", as in the table above.
-    p:         the number of ranks, 1 or more.
+    p:         the number of ranks, 1 or more; a power of two where a scatter or a gather takes part.
     Returns three numbers.
     """
     ### BEGIN SOLUTION
@@ -473,7 +474,7 @@ def exchange(comm, row):
     ### BEGIN SOLUTION
     rank, p = comm.rank, comm.size
     left, right = torch.zeros_like(row), torch.zeros_like(row)
-    for to, source, out in ((rank + 1, rank - 1, left), (rank - 1, rank + 1, right)):  # all to the right, then all to the left
+    for to, source, out in ((rank + 1, rank - 1, left), (rank - 1, rank + 1, right)):  # all right, then all left
         works = []
         if 0 <= source < p:
             works.append(comm.irecv(out, source))

@@ -9,6 +9,7 @@ import torch
 
 from mlsyslab import collectives
 from mlsyslab.check.collectives.composition import crossing
+from mlsyslab.check.contrast import power_of_two
 from mlsyslab.check.exercise import Case, Formula
 from mlsyslab.check.messages import article
 from mlsyslab.comm import Link, simulate
@@ -30,6 +31,14 @@ ASKED = {
 }
 
 
+def halves_parts(asked: tuple[str, str]) -> bool:
+    """Whether a tree's scatter or gather is part of it, whose cost is (p-1)/p n beta for powers of two only.
+
+    Elsewhere the halves are not equal, and a rank may wait for the larger one.
+    """
+    return any(op in ("scatter", "gather") for op, _ in ASKED[asked])
+
+
 def measured(op: str, algorithm: str, p: int) -> tuple[float, float, float]:
     """The coefficients of alpha, n beta and n gamma: those of the phases, added."""
     phases = [measured_phase(*phase, p) for phase in ASKED[op, algorithm]]
@@ -49,9 +58,9 @@ class Cost(Formula):
     name = "cost"
 
     def cases(self, rng: Random) -> list[Case]:
-        sizes = [2, 3, 4, 5, 8, rng.randint(9, 24), 1]
+        sizes = [2, 3, 4, 5, 8, rng.randint(9, 24), 16, 1]
         return [Case((*asked, p), measured(*asked, p), {"world size": p, "op": asked[0], "algorithm": asked[1]})
-                for p in sizes for asked in ASKED]
+                for p in sizes for asked in ASKED if power_of_two(p) or not halves_parts(asked)]
 
     def compare(self, came, case):
         asked = "cost({!r}, {!r}, {})".format(*case.arguments)
