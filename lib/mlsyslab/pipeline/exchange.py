@@ -4,7 +4,7 @@ What an action gives out is sent as soon as it is there, without waiting (`isend
 just before it. To whom, from whom and in which order follows from the schedule alone, and both ends read it there:
 
 - A rank posts its receives from another rank in the order in which that rank sends, whatever the order in which it needs
-  them, and always one message ahead, so that it travels while the rank computes.
+  them, and always some messages ahead, so that they travel while the rank computes.
 - A rank never waits for a send to end while it still has work to do. When a message comes from an action of rank b,
   whatever b needed for its actions up to that one has arrived, so those sends are done and their tensors can go.
 
@@ -24,6 +24,8 @@ import torch
 from mlsyslab.comm.communicator import Communicator, Work, describe
 from mlsyslab.pipeline.columns import Columns, F
 
+#: Receives under way besides the one that is waited for. With one, ZB-V waits for messages on slow links; more gain nothing.
+AHEAD = 2
 #: tags: the tensors themselves, and before the first of them what shape they have
 TENSOR, SHAPE = 0, 1
 #: a shape in a message: the number of the dtype, of dimensions, and the dimensions
@@ -144,9 +146,9 @@ class Exchange:
         peer.posted += 1
 
     def _post_ahead(self, peer: _Peer, beside: int | None = None) -> None:
-        """Have one more receive under way than the one that is waited for, unless it isn't known yet what comes."""
-        ahead = any(source != beside for source in peer.arriving)
-        if not ahead and peer.posted < len(peer.coming) and peer.coming[peer.posted] in self.like:
+        """Have receives under way besides the one that is waited for, as far as it is known what will come."""
+        while (len(peer.arriving) - (beside in peer.arriving) < AHEAD and peer.posted < len(peer.coming)
+               and peer.coming[peer.posted] in self.like):
             self._post(peer)
 
 

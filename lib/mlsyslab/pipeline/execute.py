@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
@@ -20,7 +19,7 @@ from mlsyslab.pipeline.backward import backward_input
 from mlsyslab.pipeline.columns import Columns
 from mlsyslab.pipeline.copies import Copies, Tied
 from mlsyslab.pipeline.exchange import Exchange, Like
-from mlsyslab.pipeline.microbatches import Batch, cut, shares
+from mlsyslab.pipeline.microbatches import Batch, cut, shares, updates
 from mlsyslab.pipeline.schedule import BACKWARD, Action, Schedule
 from mlsyslab.pipeline.validate import validate
 
@@ -259,7 +258,7 @@ class Executor:
         _, _, microbatch, slice, *_ = action
         loss = self.loss_fn(y, self.targets[microbatch][slice])
         if loss.numel() != 1:
-            raise ValueError(f"loss_fn gives one number, the mean over a microbatch, not a tensor of shape {tuple(loss.shape)}")
+            raise ValueError(f"loss_fn gives the mean over a microbatch, a single number, not {describe(loss)}")
         share, result = self.shares[microbatch][slice], self.result
         loss = loss.reshape(()) * share
         result.losses[microbatch] = result.losses.get(microbatch, 0) + loss.detach() / sum(self.shares[microbatch])
@@ -277,7 +276,7 @@ class Executor:
             if targets is None or self.loss_fn is None:
                 raise ValueError(f"rank {self.comm.rank} holds the last stage, so it needs targets and loss_fn")
             self.targets = cut(targets, schedule.microbatches, schedule.slices, "targets")
-            self.shares = shares(self.targets, _updates(schedule))
+            self.shares = shares(self.targets, updates(schedule))
 
 
 _WORK = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient", "U": "update"}
@@ -288,13 +287,6 @@ def _that_count(outputs: list[torch.Tensor], gradients: list[torch.Tensor | None
     gradients = gradients + [None] * (len(outputs) - len(gradients))
     pairs = [(y, g) for y, g in zip(outputs, gradients, strict=True) if y.requires_grad and (g is not None or y.dim() == 0)]
     return [y for y, _ in pairs], [g for _, g in pairs]
-
-
-def _updates(schedule: Schedule) -> list[range]:
-    """The microbatches whose gradients go into each update; all of them into the one that follows a synchronous step."""
-    last = {a.microbatch for a in schedule if a.kind == "U"}
-    ends = sorted(last | {schedule.microbatches - 1})
-    return [range(before + 1, end + 1) for before, end in pairwise([-1, *ends])]
 
 
 def _check(comm: Communicator, stages: Mapping[int, nn.Module], schedule: Schedule, weights: Weights | None) -> None:

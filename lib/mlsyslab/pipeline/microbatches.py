@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
+
+from mlsyslab.pipeline.schedule import Schedule
 
 #: A whole batch, to be cut along dimension 0, or its microbatches.
 Batch = torch.Tensor | Sequence[torch.Tensor]
@@ -14,7 +17,8 @@ def cut(batch: Batch, microbatches: int, slices: Sequence[int], name: str) -> li
     """The pieces of a batch, `pieces[microbatch][slice]`.
 
     A tensor is cut by `torch.tensor_split`, so that the first microbatches may have one row more; a list has them already.
-    slices: tokens in each slice, () to leave sequences whole.  name: of the batch, for the error message.
+    slices: how long the slices are in proportion to each other, () to leave sequences whole.
+    name: of the batch, for the error message.
     """
     if isinstance(batch, torch.Tensor):
         if batch.dim() == 0 or len(batch) < microbatches:
@@ -26,10 +30,17 @@ def cut(batch: Batch, microbatches: int, slices: Sequence[int], name: str) -> li
     if not slices:
         return [(piece,) for piece in batch]
     for piece in batch:
-        if piece.dim() < 2 or piece.shape[1] != sum(slices):
-            raise ValueError(f"{name} of shape {tuple(piece.shape)}: the schedule cuts dimension 1 into slices of "
-                             f"{', '.join(map(str, slices))}, {sum(slices)} tokens together")
-    return [piece.split(list(slices), dim=1) for piece in batch]
+        if piece.dim() < 2 or piece.shape[1] % sum(slices):
+            raise ValueError(f"{name} of shape {tuple(piece.shape)}: the schedule cuts dimension 1 in the proportion "
+                             f"{':'.join(map(str, slices))}, so it has to be a multiple of {sum(slices)}")
+    return [piece.split([length * (piece.shape[1] // sum(slices)) for length in slices], dim=1) for piece in batch]
+
+
+def updates(schedule: Schedule) -> list[range]:
+    """The microbatches whose gradients go into each update; all of them into the one that follows a synchronous step."""
+    last = {a.microbatch for a in schedule if a.kind == "U" and a.stage == schedule.stages - 1}
+    ends = sorted(last | {schedule.microbatches - 1})
+    return [range(before + 1, end + 1) for before, end in pairwise([-1, *ends])]
 
 
 def shares(pieces: list[tuple[torch.Tensor, ...]], groups: Sequence[range]) -> list[tuple[float, ...]]:
