@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from random import Random
 
 import torch
@@ -137,6 +138,7 @@ class FastAllReduce(AllReduce):
                 "s/byte). Below the crossover the tree is faster, above it the ring; n is in bytes (tensor.nbytes)")
 
 
+@cache
 def crossing(p: int, link: Link) -> float:
     """The bytes from which on the ring is the faster one: where two straight lines in n, each known at two points, meet.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from random import Random
 
 import torch
@@ -45,6 +46,7 @@ def measured(op: str, algorithm: str, p: int) -> tuple[float, float, float]:
     return tuple(map(sum, zip(*phases, strict=True)))
 
 
+@cache
 def measured_phase(op: str, algorithm: str, p: int) -> list[float]:
     """The time that a collective takes in the simulated world when one of the three costs is 1 and the others are 0."""
     n = 8 * p
