@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import socket
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from mlsyslab.comm.world import World
 INSIDE = Link(alpha=40e-6, beta=2e-10, gamma=2e-10)
 BETWEEN = Link(alpha=100e-6, beta=1e-9, gamma=2e-10)
 
+_ADDRESS = 512  # bytes that an address may take
 _LONG = datetime.timedelta(days=30)
 
 
@@ -93,11 +95,11 @@ def disconnect(comm: ProcessCommunicator) -> None:
 
 
 def _exchange(mine: Address, size: int) -> list[Address]:
-    if size == 1:
-        return [mine]
-    addresses: list[Address] = [mine] * size
-    dist.all_gather_object(addresses, mine)
-    return addresses
+    """Every rank's address, by rank."""
+    text = json.dumps(asdict(mine)).encode().ljust(_ADDRESS)
+    all_texts = [torch.empty(_ADDRESS, dtype=torch.uint8) for _ in range(size)]
+    dist.all_gather(all_texts, torch.frombuffer(bytearray(text), dtype=torch.uint8))
+    return [Address(**json.loads(text.numpy().tobytes())) for text in all_texts]
 
 
 def _address(node: int, inbox: Inbox, arena: Arena | None) -> Address:

@@ -11,6 +11,7 @@ import array
 import atexit
 import contextlib
 import ctypes
+import gc
 import os
 import selectors
 import signal
@@ -98,9 +99,9 @@ def server() -> ForkServer:
 
 def serve(number: int, caller: int) -> None:
     """Fork a rank for every request that comes through socket `number`, as long as the process `caller` lives."""
-    import torch.distributed  # noqa: F401
-
-    import mlsyslab.comm.rank  # noqa: F401
+    import mlsyslab.comm.rank
+    mlsyslab.comm.rank.prepare()
+    gc.freeze()  # the collector of a rank leaves alone what is there now, so its pages stay shared
     _Server(socket.socket(fileno=number), caller).run()
 
 

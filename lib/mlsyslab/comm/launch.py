@@ -253,6 +253,7 @@ class _Launch:
         for rank in self.ranks:
             rank.control.close()
             rank.life.close()
+        self.selector.close()
 
     def _await_ends(self, seconds: float) -> None:
         until = time.monotonic() + seconds

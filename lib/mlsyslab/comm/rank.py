@@ -12,7 +12,7 @@ import threading
 import traceback
 from typing import Any
 
-import numpy as np
+import numpy.random
 import torch
 import torch.distributed as dist
 
@@ -32,6 +32,11 @@ def live(control: socket.socket) -> None:
     except BaseException as error:
         rank.fail(error)
     rank.leave()
+
+
+def prepare() -> None:
+    """Import and make now what every rank needs, before it is forked."""
+    wire.loads(wire.dumps(None))
 
 
 class _Rank:
@@ -123,7 +128,7 @@ def _settle(job: dict) -> None:
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
     torch.set_num_threads(threads_a_rank(job["size"]))
     random.seed()
-    np.random.seed()
+    numpy.random.seed()
 
 
 def replace_output(out: int, err: int) -> None:
