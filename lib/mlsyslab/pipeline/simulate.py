@@ -241,7 +241,7 @@ class Timeline:
 
     @cached_property
     def trace(self) -> Trace:
-        """The same events as a real run's: "compute" labelled with the action, "send" and "recv" with the one that was sent."""
+        """The same events as a real run's: "compute" labelled with the action, "send" and "recv" with what is sent."""
         columns, wire, trace = self.columns, self.wire, Trace(size=self.schedule.ranks)
         labels = list(map(str, self.schedule))
         trace.extend_columns(columns.rank, "compute", self.start, self.end, labels=labels, label=np.arange(len(labels)))

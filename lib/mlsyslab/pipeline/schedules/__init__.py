@@ -21,5 +21,5 @@ from mlsyslab.pipeline.schedules.registry import names, register, schedule
 from mlsyslab.pipeline.schedules.terapipe import best_slicing
 
 __all__ = ["ampnet", "best_slicing", "chimera", "device_placement", "dualpipe", "gpipe", "inference", "interleaved",
-           "looped_bfs", "names", "one_f_one_b", "pipedream", "pipedream_2bw", "pipemare", "register", "schedule", "terapipe", "zb_v",
-           "zero_bubble"]
+           "looped_bfs", "names", "one_f_one_b", "pipedream", "pipedream_2bw", "pipemare", "register", "schedule",
+           "terapipe", "zb_v", "zero_bubble"]

@@ -14,8 +14,8 @@ def chimera(p: int, m: int, directions: int = 2) -> Schedule:
     """
     f, rest = divmod(directions, 2)
     if p % 2 or rest or f < 1 or (p // 2) % f:
-        raise ValueError(f"Chimera runs as many pipelines down as up, each starting at another rank: it needs an even number "
-                         f"of stages, and directions=2f where f divides stages/2; not stages={p}, directions={directions}")
+        raise ValueError(f"Chimera runs as many pipelines down as up, each starting at another rank: it needs an even "
+                         f"number of stages, and directions=2f, f a divisor of stages/2; not {p} and {directions}")
     shift = p // f
     pipelines = []  # for each, the rank of stage 0, 1, …
     for d in range(f):

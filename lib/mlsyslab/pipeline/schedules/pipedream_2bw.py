@@ -16,8 +16,8 @@ def pipedream_2bw(p: int, m: int, accumulate: int | None = None) -> Schedule:
     """
     a = p if accumulate is None else accumulate
     if isinstance(a, int) and 1 <= a < p:
-        raise ValueError(f"PipeDream-2BW gets by with two weight versions only if it accumulates at least as many microbatches "
-                         f"as there are stages: accumulate >= {p}, not {a}")
+        raise ValueError(f"PipeDream-2BW gets by with two weight versions only if it accumulates at least as many "
+                         f"microbatches as there are stages: accumulate >= {p}, not {a}")
 
     def version(microbatch: int) -> int:
         return max(microbatch // a - 1, 0)

@@ -11,8 +11,8 @@ def pipemare(p: int, m: int, accumulate: int = 1) -> Schedule:
     """One weight version, 2(p-r)-1 activations on rank r; forward and backward of a microbatch use different weights.
 
     Both use whatever weights the stage has then. With one update for `accumulate` = N microbatches, the forward's are
-    (2(p-r)-1)/N updates behind the version that its gradient makes (section 2.2 of the paper), the backward's the newest. The
-    method makes up for it in the optimizer: by a smaller rate where the delay is long, and a correction for the discrepancy.
+    (2(p-r)-1)/N updates behind the version that its gradient makes (section 2.2 of the paper), the backward's the newest.
+    The optimizer makes up for it, by a smaller rate where the delay is long and by a correction for the discrepancy.
     """
     rows = [one_f_one_b_row(r, m, warmup=2 * (p - 1 - r)) for r in range(p)]
     return Schedule("PipeMare", [with_updates(row, accumulate) for row in rows])
