@@ -30,8 +30,6 @@ from mlsyslab.comm.world import Position
 BACKENDS = ("auto", "gloo", "nccl")
 
 _LOOK = 0.25  # s between two looks at where the ranks are
-_STILL = 2  # looks in a row that find nothing moved: nothing will
-_STILL_UNSURE = 80  # the same where messages may be on the way unseen
 _GRACE = 1.0  # s in which the first cause of a failure may come after what it caused
 
 
@@ -95,7 +93,7 @@ class _Launch:
         self.failures: list[tuple] = []  # (rank, reason, traceback, cause, whether another rank's end explains it)
         self.positions: dict[int, Position] = {}
         self.looks = 0  # how often the ranks have been asked where they are
-        self.still, self.last = 0, {}
+        self.last: dict[int, Position] = {}
 
     def run(self, fn, inputs, backend, link) -> Run:
         with _output(self.selector) as (out, err), _meeting_place() as store:
@@ -188,14 +186,19 @@ class _Launch:
         if self.looks and any(rank not in self.positions for rank in running):
             return
         here = {rank: self.positions[rank] for rank in running} if self.looks else {}
-        stuck = bool(here) and all(p.waiting and p.quiet is not False for p in here.values())
-        same = {r: p.steps for r, p in here.items()} == self.last
-        self.still = self.still + 1 if stuck and same else 0
-        self.last = {r: p.steps for r, p in here.items()}
-        sure = all(p.quiet for p in here.values())
-        if self.still >= (_STILL if sure else _STILL_UNSURE):
+        if here and here == self.last and self._nothing_moves(here):
             raise Deadlock(self._waits(here), self.size)
+        self.last = here
         self._ask(running)
+
+    def _nothing_moves(self, here: dict[int, Position]) -> bool:
+        """Whether no rank can ever go on: all wait, and every note that was written has been taken up.
+
+        Exact when two looks in a row saw the same, since then it held at a moment between them (Mattern 1987, the four
+        counters). So a long message, or a rank that computes for an hour, is never taken for a deadlock.
+        """
+        told = [position.told for position in here.values()] + [report[-1] for report in self.reports.values()]
+        return all(p.waiting and p.heard == sum(row[rank] for row in told) for rank, p in here.items())
 
     def _ask(self, ranks: Sequence[int]) -> None:
         self.looks += 1
@@ -237,7 +240,7 @@ class _Launch:
     def _result(self) -> Run:
         results = [wire.loads(self.reports[rank][0]) for rank in range(self.size)]
         events = [event for rank in range(self.size) for event in self.reports[rank][1]]
-        return Run(results, merge(events, self.size), max(end for _, _, end in self.reports.values()))
+        return Run(results, merge(events, self.size), max(end for _, _, end, _ in self.reports.values()))
 
     def _end(self) -> None:
         """Let the ranks leave if all are done, end them if not; return when they are gone and their output is shown."""

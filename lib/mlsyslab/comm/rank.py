@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from mlsyslab.comm import wire
-from mlsyslab.comm.connect import begin, connect, disconnect, threads_a_rank
+from mlsyslab.comm.connect import begin, connect, disconnect, keep_freed_memory, threads_a_rank
 from mlsyslab.comm.errors import Wait
 from mlsyslab.comm.simulate import summary
 from mlsyslab.comm.stack import caller
@@ -70,7 +70,7 @@ class _Rank:
                             f"({type(result).__name__}): {summary(error)}") from error
         sys.stdout.flush()
         sys.stderr.flush()
-        self.say("done", packed, trace, end)
+        self.say("done", packed, trace, end, self.world.told)
 
     def fail(self, error: BaseException) -> None:
         """Report `error`, with the traceback from the rank's function on."""
@@ -126,6 +126,7 @@ def _settle(job: dict) -> None:
     sys.argv[:] = job["argv"]
     for name, lines in job["sources"].items():
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+    keep_freed_memory()
     torch.set_num_threads(threads_a_rank(job["size"]))
     random.seed()
     numpy.random.seed()

@@ -49,15 +49,15 @@ class Post:
 class Position:
     """Where a rank is, as it tells whoever started it.
 
-    wait: what it does.  waiting: whether it waits for other ranks.  steps: grows with everything that it gets done.
-    quiet: nothing is on the way to or from it, as far as it can tell; None where it can't tell.
+    wait: what it does.  waiting: whether only a note of another rank can move it on.
+    told: how many notes it has written to each rank.  heard: how many notes of others it has taken up.
     meeting: the barrier it stands at, and of which ranks.
     """
 
     wait: Wait
     waiting: bool = False
-    steps: int = 0
-    quiet: bool | None = True
+    told: list[int] | None = None
+    heard: int = 0
     meeting: tuple[Any, list[int]] | None = None
 
 
@@ -84,7 +84,8 @@ class World:
         self.posted: dict[tuple, deque[Post]] = defaultdict(deque)  # mine, unmatched: by (kind, peer, context, tag)
         self.notes: dict[tuple, deque[Note]] = defaultdict(deque)  # of others, unmatched: by my post's key
         self.open: dict[Post, None] = {}  # posted and not yet waited for
-        self.number = self.steps = self.contexts = 0
+        self.told, self.heard = [0] * self.size, 0
+        self.number = self.contexts = 0
         self.awaited: Post | None = None
         self.meeting: tuple[Any, list[int]] | None = None
         self.late: list[tuple] = []  # events whose time a GPU knows
@@ -115,6 +116,7 @@ class World:
         post.begun = time.monotonic() + self.offset
         host.tell(Note(kind, way, tensor.dtype, tensor.shape, self.rank, context, tag, post.number, place, post.posted,
                        inline))
+        self.told[peer] += 1
         self.open[post] = None
         key = kind, peer, context, tag
         notes = self.notes.get(key)
@@ -131,11 +133,12 @@ class World:
         for post in posts:
             if post.done:
                 continue
-            self.awaited = post
-            while post.mate is None:
-                self.listen()
+            if post.mate is None:
+                self.awaited = post
+                while post.mate is None:
+                    self.listen()
+                self.awaited = None
             self._finish(post)
-            self.awaited = None
 
     def listen(self) -> None:
         """Wait for notes and match them."""
@@ -147,13 +150,13 @@ class World:
 
     def _heed(self) -> None:
         for note in self.inbox.read():
-            self.steps += 1
             key = "recv" if note.kind == "send" else "send", note.source, note.context, note.tag
             mine = self.posted.get(key)
             if mine:
                 self._match(mine.popleft(), note)
             else:
                 self.notes[key].append(note)
+            self.heard += 1
 
     def _match(self, post: Post, note: Note) -> None:
         if post.kind == "send":
@@ -178,7 +181,6 @@ class World:
             data = torch.frombuffer(bytearray(post.mate.inline), dtype=post.tensor.dtype)
             post.tensor.copy_(data.view(post.tensor.shape))
         post.done = True
-        self.steps += 1
         del self.open[post]
         if not post.traced:
             return
@@ -221,19 +223,18 @@ class World:
     def position(self, thread: int) -> Position:
         """Where `thread`, which runs this rank's function, is now; asked by another thread."""
         post, meeting, where = self.awaited, self.meeting, caller(thread)
-        quiet = self.inbox.empty() and not any(c.way == b"s" and c.outbox.kept for c in self.carriers.values())
-        if any(c.way != b"s" for c in self.carriers.values()):
-            quiet = None
         if meeting is not None:
-            return Position(Wait(self.rank, "barrier", None, 0, 0, *where), True, self.steps, quiet, meeting)
-        if post is None:
-            return Position(Wait(self.rank, "a part that doesn't end", None, 0, 0, *where), False, self.steps)
-        wait = Wait(self.rank, post.kind, post.peer, post.tensor.nbytes, post.tag, *where, self._hint(post))
-        return Position(wait, True, self.steps, quiet)
+            wait = Wait(self.rank, "barrier", None, 0, 0, *where)
+        elif post is not None:
+            wait = Wait(self.rank, post.kind, post.peer, post.tensor.nbytes, post.tag, *where, self._hint(post))
+        else:
+            wait = Wait(self.rank, "a part that doesn't end", None, 0, 0, *where)
+        return Position(wait, post is not None, list(self.told), self.heard, meeting)
 
     def _hint(self, post: Post) -> str:
         """Why `post` never ends, where it can be told from what the peer has posted."""
-        for (kind, peer, _context, _tag), notes in list(self.notes.items()):
+        for (kind, peer, context, tag), notes in list(self.notes.items()):
             if notes and (kind, peer) == (post.kind, post.peer):
-                return f"rank {peer} did post a {notes[0].kind}, but with tag {notes[0].tag}, or in another group"
+                other = f"tag {tag} instead of {post.tag}" if tag != post.tag else f"in another group ({context})"
+                return f"rank {peer} did post a {notes[0].kind}, but with {other}"
         return ""
