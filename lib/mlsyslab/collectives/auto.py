@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from mlsyslab.collectives.cost import algorithms, cost
+from mlsyslab.collectives.cost import TwoLevelCost, algorithms, cost
 from mlsyslab.collectives.hierarchical import Layout
 from mlsyslab.comm import Communicator, Link, Network, Nodes
 
@@ -30,6 +30,9 @@ class Plan:
         if algorithm == "hierarchical":
             g = self.nodes.size
             return cost(op, algorithm, g * self.count, n, node=g).time(self.nodes)
+        if self.nodes and algorithm in ("mst", "halving", "doubling"):  # the first rounds part the nodes, the rest stay inside
+            between = cost(op, algorithm, self.count, n)
+            return TwoLevelCost(cost(op, algorithm, self.p, n) - between, between).time(self.nodes)
         return cost(op, algorithm, self.p, n).time(self.link)
 
     def candidates(self, op: str) -> list[str]:

@@ -26,6 +26,9 @@ class Cost:
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.alpha + other.alpha, self.beta + other.beta, self.gamma + other.gamma)
 
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.alpha - other.alpha, self.beta - other.beta, self.gamma - other.gamma)
+
     def time(self, link: Link) -> float:
         """Seconds on this link."""
         return self.alpha * link.alpha + self.beta * link.beta + self.gamma * link.gamma

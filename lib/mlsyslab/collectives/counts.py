@@ -177,7 +177,7 @@ def _pairwise(lengths: list[int], root: int = 0) -> Counts:
 
 
 def _bruck(lengths: list[int], root: int = 0) -> Counts:
-    """In round k those slots i move that have bit k set; at rank r they hold what is for rank r + i without its lower bits."""
+    """In round k those slots i move that have bit k set; at rank r they hold what is for r + i without its lower bits."""
     p, by_rank = len(lengths), []
     for rank in range(p):
         moved = [lengths[(rank + (i >> k << k)) % p] for k in range(rounds(p)) for i in range(p) if i >> k & 1]

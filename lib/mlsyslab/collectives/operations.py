@@ -44,6 +44,14 @@ ALGORITHMS: dict[str, dict[str, Callable]] = {
 
 OPS = ("sum", "product", "min", "max", "mean")
 
+_INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_COMPLEX = (torch.complex64, torch.complex128)
+
+#: What each op combines. The sum of bools is "or", their product "and", as torch and NCCL have it.
+REDUCIBLE = {"sum": _INTEGERS + _FLOATS + _COMPLEX, "product": _INTEGERS + _FLOATS + _COMPLEX, "min": _INTEGERS + _FLOATS,
+             "max": _INTEGERS + _FLOATS, "mean": _FLOATS + _COMPLEX}
+
 
 def broadcast(comm: Communicator, tensor: torch.Tensor, root: int = 0, *, algorithm: str = "auto") -> torch.Tensor:
     """The root's `tensor`, on every rank.
@@ -231,12 +239,20 @@ def _check_root(name: str, root: int, p: int) -> None:
 def _check_op(name: str, op: str, dtype: torch.dtype) -> None:
     if op not in OPS:
         raise ValueError(f"{name}(op={op!r}): a reduction is one of {', '.join(OPS)}")
-    if op == "mean" and not (dtype.is_floating_point or dtype.is_complex):
-        raise TypeError(f"{name}(op='mean') of {str(dtype).removeprefix('torch.')}: a mean of integers is no integer; "
-                        f"convert with tensor.float() first, or use op='sum' and divide as you need")
-    if op in ("min", "max") and dtype.is_complex:
-        raise TypeError(f"{name}(op={op!r}) of {str(dtype).removeprefix('torch.')}: complex numbers have no order; "
-                        f"use sum, product or mean")
+    if dtype in REDUCIBLE[op]:
+        return
+    allowed = ", ".join(_name(kind) for kind in REDUCIBLE[op])
+    if op == "mean" and dtype in _INTEGERS:
+        hint = ": a mean of integers is no integer. Convert with tensor.float() first, or sum and divide as you need"
+    elif op in ("min", "max") and dtype in _COMPLEX:
+        hint = ": complex numbers have no order"
+    else:
+        hint = ""
+    raise TypeError(f"{name}(op={op!r}) of {_name(dtype)}{hint}; {op} goes with {allowed}")
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _check_lengths(name: str, lengths: Sequence[int], p: int) -> list[int]:
