@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from ipywidgets import VBox
@@ -41,9 +40,9 @@ def steps(op: str, algorithm: str, p: int = 4, *, root: int = 0, chunks: int | N
     return Row([_step(watched, k) for k in range(0 if start else 1, watched.steps + 1)])
 
 
-def _step(watched: Watched, k: int) -> Holdings:
+def _step(watched: Watched, k: int, steady: bool = False) -> Holdings:
     title = f"step {k} of {watched.steps}" if k else "before"
-    return Holdings(watched, k, title, f"time so far: {watched.costs[k]}")
+    return Holdings(watched, k, title, f"time so far: {watched.costs[k]}", steady)
 
 
 def walk(most: int = 8) -> VBox:
@@ -57,11 +56,13 @@ def walk(most: int = 8) -> VBox:
         return watched[operation, algorithm, p]
 
     return explore(
-        lambda operation, algorithm, p, step: _step(run(operation, algorithm, p), step), menus=("operation", "algorithm"),
-        p=range(2, most + 1),
+        lambda operation, algorithm, p, step: _step(run(operation, algorithm, p), step, steady=True),
+        menus=("operation", "algorithm"),
+        start={"operation": "all_reduce", "algorithm": "ring", "p": 4, "step": 1},
         operation={TITLES.get(op, op): op for op in PICTURED},
-        algorithm=lambda p, operation: {NAMES[name]: name for name in ALGORITHMS[operation]},
-        step=lambda p, operation, algorithm: range(run(operation, algorithm, p).steps + 1))
+        p=range(2, most + 1),
+        algorithm=lambda operation, p: {NAMES[name]: name for name in ALGORITHMS[operation]},
+        step=lambda operation, p, algorithm: range(run(operation, algorithm, p).steps + 1))
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------------
@@ -99,7 +100,8 @@ def closed_form(op: str, algorithm: str | None = None) -> str:
         found = np.linalg.lstsq(np.array(list(basis.values())).T, wanted, rcond=None)[0].round(6)
         if not np.allclose(np.array(list(basis.values())).T @ found, wanted):
             raise ValueError(f"the {unit} of {op} by {algorithm} is no sum of {', '.join(basis)}")
-        parts = [f"{'' if k == 1 and name else f'{k:g}'}{name}" for k, name in zip(found, basis, strict=True) if k]
+        factors = {1: "", 0.5: r"\tfrac12 "}
+        parts = [(factors.get(k, f"{k:g}") if name else f"{k:g}") + name for k, name in zip(found, basis, strict=True) if k]
         if parts:
             sum_of = " + ".join(parts)
             shown = "" if sum_of == "1" else f"({sum_of})" if len(parts) > 1 else sum_of
@@ -107,27 +109,16 @@ def closed_form(op: str, algorithm: str | None = None) -> str:
     return " + ".join(terms)
 
 
-@dataclass(frozen=True)
-class Wire:
-    """A network that readers meet, with where its numbers come from."""
-
-    link: Link
-    source: str
-
-
-#: To combine a byte an accelerator reads two and writes one; an H100's memory moves 3.35 TB/s (NVIDIA's data sheet).
+#: Networks that readers meet. alpha: what NCCL plans with for a step of a ring (hwLatencies in its src/graph/tuning.cc,
+#: Simple protocol), and for TCP what a message takes from kernel to kernel; beta: the bandwidth one way, by the data sheets.
+#: gamma: to combine a byte an accelerator reads two and writes one, and an H100's memory moves 3.35 TB/s.
 _GAMMA = 3 / 3.35e12
-_NCCL = "alpha: the latency of a ring step that NCCL plans with (hwLatencies in src/graph/tuning.cc, Simple protocol)"
-NETWORKS = {
-    "NVLink 4": Wire(Link(3.4e-6, 1 / 450e9, _GAMMA), f"{_NCCL}; beta: 18 links of 25 GB/s each way"),
-    "InfiniBand NDR": Wire(Link(14e-6, 1 / 50e9, _GAMMA), f"{_NCCL}; beta: 400 Gbit/s"),
-    "Ethernet, TCP": Wire(Link(50e-6, 8 / 25e9, _GAMMA), "alpha: about 50 µs from kernel to kernel (wwt.com, "
-                          "The Basics of High-Performance Networking); beta: 25 Gbit/s"),
-}
+NETWORKS = {"NVLink 4": Link(3.4e-6, 1 / 450e9, _GAMMA), "InfiniBand NDR": Link(14e-6, 1 / 50e9, _GAMMA),
+            "Ethernet, TCP": Link(50e-6, 8 / 25e9, _GAMMA)}
 SIZES = [2**k for k in range(8, 31)]
 
 
-def crossover(op: str = "all_reduce", p: int = 8, link: Link = NETWORKS["InfiniBand NDR"].link, *,
+def crossover(op: str = "all_reduce", p: int = 8, link: Link = NETWORKS["InfiniBand NDR"], *,
               sizes: Sequence[int] = SIZES, cursor: int | None = None, title: str = "",
               limits: tuple[float, float] | None = None) -> Picture:
     """Time over vector length for each algorithm, the stretch where each is the fastest, and the lower bound.
@@ -152,10 +143,14 @@ def crossover(op: str = "all_reduce", p: int = 8, link: Link = NETWORKS["InfiniB
 def explorer(op: str = "all_reduce", ps: Sequence[int] = (2, 4, 8, 16, 64, 256, 1024),
              lengths: Sequence[int] = SIZES[2::2]) -> VBox:
     """A widget: choose a network, the number of ranks and a length, and read off who wins there and by how much."""
-    limits = (3e-6, 10.0)
-    return explore(lambda network, p, n: reading(op, p, NETWORKS[network].link, n), menus=("network",),
-                   above=lambda network, p: crossover(op, p, NETWORKS[network].link, sizes=SIZES[::2], limits=limits),
-                   network={name: name for name in NETWORKS}, p=ps, n={size_of(n): n for n in lengths})
+
+    def limits(link: Link) -> tuple[float, float]:
+        """The same for every p, so that the curves can be seen to move."""
+        return link.alpha, max(cost(op, name, max(ps), SIZES[-1]).time(link) for name in flat_algorithms(op))
+
+    return explore(lambda network, p, n: reading(op, p, network, n), menus=("network",),
+                   above=lambda network, p: crossover(op, p, network, sizes=SIZES[::2], limits=limits(network)),
+                   start={"p": 8, "n": 2**20}, network=NETWORKS, p=ps, n={size_of(n): n for n in lengths})
 
 
 def reading(op: str, p: int, link: Link, n: int) -> Picture:

@@ -22,7 +22,7 @@ _DARK = {"re", "sum"}  # on which letters are white
 
 HIGH, GAP = 20, 3  # px: the height of a box, and the space below it
 PITCH = HIGH + GAP
-HEAD, LEAST = 20, 330  # px: a line of text above everything; the least width of a picture with messages
+HEAD, LEAST = 20, 320  # px: a line of text above everything; the least width of a picture with messages
 
 CSS = (STYLE + "".join(f".mls .{name}{{stroke:{colour}}}" for name, colour in (*RANKS.items(), ("sum", SUM)))
        + f".mls .has path,.mls .room{{stroke-dasharray:{HIGH} {GAP}}}"
@@ -111,11 +111,13 @@ class Holdings(Boxes):
     """What every rank holds after one step of a watched run, as far as it is still needed, and the messages of that step.
 
     title: stands at the left above the picture.  note: stands at the right.
+    steady: leave as much room for arrows as any step needs, so that the boxes stand still from frame to frame.
     """
 
-    def __init__(self, watched: Watched, step: int, title: str, note: str = ""):
-        above = max((reach(m) for m in watched.messages if m.to > m.source), default=0)
-        below = max((reach(m) for m in watched.messages if m.to < m.source), default=0)
+    def __init__(self, watched: Watched, step: int, title: str, note: str = "", steady: bool = False):
+        messages = watched.messages if steady else watched.of(step)
+        above = max((reach(m) for m in messages if m.to > m.source), default=0)
+        below = max((reach(m) for m in messages if m.to < m.source), default=0)
         wide, rows = watched.p * 54, len(watched.states[0][0])
         width, top = max(LEAST, wide + 40), HEAD + above + 22
         super().__init__(watched, width, top + rows * PITCH + below + 4, title, describe(watched, step))
@@ -152,15 +154,15 @@ class BeforeAfter(Boxes):
     striped = False
 
     def __init__(self, watched: Watched, title: str):
-        wide, gap = 26, 8
+        wide, gap = 25, 7
         side, rows = watched.p * (wide + gap), len(watched.states[0][0])
-        super().__init__(watched, 2 * side + 76, HEAD + 24 + rows * PITCH, title,
+        super().__init__(watched, 2 * side + 66, HEAD + 24 + rows * PITCH, title,
                          f"before: {in_words(watched.states[0])}; after: {in_words(watched.returned)}", wide, gap)
         self.text(0, 13, title, "bold")
         self.grid(20, HEAD + 20, watched.states[0])
         middle = (self.top + self.bottom) / 2
-        self.arrow(20 + side + 2, middle, 20 + side + 28, middle)
-        self.grid(20 + side + 50, HEAD + 20, watched.returned)
+        self.arrow(20 + side, middle, 20 + side + 22, middle)
+        self.grid(20 + side + 46, HEAD + 20, watched.returned)
 
 
 class Row:
@@ -172,7 +174,7 @@ class Row:
     def _repr_html_(self) -> str:
         first, *rest = self.pictures
         inside = first.svg() + "".join(picture.svg(style=False) for picture in rest)
-        flow = "display:flex;flex-wrap:wrap;gap:1rem 2rem;justify-content:center"
+        flow = "display:flex;flex-wrap:wrap;gap:1.2rem 1.8rem;justify-content:center;align-items:flex-end"
         return f'<div class="mls-figure" style="{flow}">{inside}</div>'
 
 

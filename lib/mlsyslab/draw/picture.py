@@ -41,7 +41,7 @@ def _variables(values: dict[str, str]) -> str:
 
 
 STYLE = (
-    ".mls-figure{overflow-x:auto}"
+    ".mls-figure{overflow-x:auto;text-align:center}"
     f".mls{{{_variables(_LIGHT)}font:13px 'Source Sans 3',system-ui,sans-serif}}"
     f"[data-theme=dark] .mls,[data-jp-theme-light=false] .mls{{{_variables(_DARK)}}}"
     ".mls text{fill:var(--ink)}.mls .soft{fill:var(--soft)}.mls .small{font-size:11px}.mls .bold{font-weight:600}"

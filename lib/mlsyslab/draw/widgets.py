@@ -33,13 +33,14 @@ Values = Sequence[Any] | Mapping[str, Any]
 
 
 def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Callable[..., Frame] | None = None,
-            **axes: Values | Callable[..., Values]) -> VBox:
+            start: Mapping[str, Any] | None = None, **axes: Values | Callable[..., Values]) -> VBox:
     """Show `frame(**values)` for the values that readers choose, by a slider for each axis.
 
     axes: by name, the values of each axis: a list, or a dict from the name that a reader sees to the value. Or a function
     that returns these, given the values of the axes before it by name: the steps of a run, whose number depends on p.
     menus: axes that are chosen by name from a menu, not by a slider.
     above: what does not depend on the last axis; it is given the values of the others, and shown above the frame.
+    start: the values that are shown at first, where they are among those of their axis; else the first one of each.
     Every combination is computed now, so keep an eye on their number; put the axis with most values last.
     """
     if unknown := set(menus) - set(axes):
@@ -50,7 +51,9 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Cal
         named = dict(values) if isinstance(values, Mapping) else {str(value): value for value in values}
         if not named:
             raise ValueError(f"explore got no values for {axis!r}: give each axis at least one")
-        return (make.menu if axis in menus else make.slider)(axis, list(named)), list(named.values())
+        chosen = list(named.values())
+        first = chosen.index(start[axis]) if start and start.get(axis) in chosen else 0
+        return (make.menu if axis in menus else make.slider)(axis, list(named), first), chosen
 
     shared = {axis: control(axis, values) for axis, values in axes.items() if not callable(values)}
 
@@ -102,23 +105,23 @@ class _Maker:
         """The style sheets of all frames made so far."""
         return HTML(f"<style>{''.join(self.sheets)}</style>", layout=self.hidden, style=self.html)
 
-    def menu(self, axis: str, names: list[str]) -> Dropdown:
+    def menu(self, axis: str, names: list[str], first: int = 0) -> Dropdown:
         """A choice by name."""
-        return self._described(Dropdown, axis, names, self.layout)
+        return self._described(Dropdown, axis, names, first, self.layout)
 
-    def slider(self, axis: str, names: list[str]) -> SelectionSlider:
+    def slider(self, axis: str, names: list[str], first: int = 0) -> SelectionSlider:
         """A choice by place."""
-        return self._described(SelectionSlider, axis, names, self.broad)
+        return self._described(SelectionSlider, axis, names, first, self.broad)
 
-    def _described(self, kind: type[Widget], axis: str, names: list[str], layout: Layout) -> Widget:
+    def _described(self, kind: type[Widget], axis: str, names: list[str], first: int, layout: Layout) -> Widget:
         style = self.described.get(kind, {"description_width": "initial"})
-        made = kind(options=names, value=names[0], description=axis, layout=layout, style=style)
+        made = kind(options=names, value=names[first], description=axis, layout=layout, style=style)
         self.described[kind] = made.style
         return made
 
     def stack(self, control: SelectionSlider | Dropdown, children: Sequence[Widget]) -> Stack:
         """A stack of which the browser shows the child that `control` points at."""
-        stack = Stack(children, selected_index=0, layout=self.layout)
+        stack = Stack(children, selected_index=control.index, layout=self.layout)
         jslink((control, "index"), (stack, "selected_index"))
         return stack
 
