@@ -122,9 +122,9 @@ def broadcast_endless(comm, tensor, root):
     return tensor.clone()
 
 
-@wrong("mst_broadcast", "keep the dtype of the input")
+@wrong("mst_broadcast", "the result has the dtype of the input")
 def broadcast_as_float(comm, tensor, root):
-    return tree(comm, tensor.float(), root)
+    return tree(comm, torch.empty(tensor.shape).copy_(tensor), root)
 
 
 @wrong("mst_broadcast", "mlsyslab.collectives is called (its broadcast)")
@@ -155,7 +155,7 @@ def broadcast_of_four(comm, tensor, root):
     return out
 
 
-@wrong("mst_broadcast", "is wrong for one")
+@wrong("mst_broadcast", "wrong for one")
 def broadcast_not_alone(comm, tensor, root):
     if comm.size == 1:
         comm.recv(tensor.clone(), 1)
@@ -263,7 +263,7 @@ def scatter_of_the_library(comm, tensor, root):
     return collectives.scatter(comm, tensor, root)
 
 
-@wrong("mst_scatter", "expects")
+@wrong("mst_scatter", "Which parts belong to which half?")
 def scatter_whole_half(comm, tensor, root):
     """Sends the parts of the half that it is in, while the other half expects its own."""
     p, left, right = comm.size, 0, comm.size - 1
@@ -276,7 +276,8 @@ def scatter_whole_half(comm, tensor, root):
         if comm.rank == root:
             comm.send(torch.cat(near), other)
         elif comm.rank == other:
-            comm.recv(torch.cat(far), root)
+            there = slice(mid + 1, right + 1) if root <= mid else slice(left, mid + 1)
+            parts[there] = comm.recv(torch.cat(far), root).split([len(part) for part in far])
         if (comm.rank <= mid) != (root <= mid):
             root = other
         left, right = (left, mid) if comm.rank <= mid else (mid + 1, right)
@@ -299,10 +300,7 @@ def all_gather_same_again(comm, part, lengths):
     p, rank = comm.size, comm.rank
     whole, slots = room(part, lengths, rank)
     for k in range(p - 1):
-        source = slots[(rank - k - 1) % p]
-        buffer = torch.empty_like(part)
-        comm.sendrecv(part, (rank + 1) % p, buffer, (rank - 1) % p)
-        source.copy_(buffer[:len(source)]) if len(source) <= len(buffer) else None
+        comm.sendrecv(part, (rank + 1) % p, slots[(rank - k - 1) % p], (rank - 1) % p)
     return whole
 
 
@@ -351,7 +349,7 @@ def all_gather_one_step_short(comm, part, lengths):
     return whole
 
 
-@wrong("ring_all_gather", "is p-1 = 1")
+@wrong("ring_all_gather", "is p-1 = 3")
 def all_gather_one_step_too_many(comm, part, lengths):
     p, rank = comm.size, comm.rank
     whole, slots = room(part, lengths, rank)
@@ -400,7 +398,7 @@ def all_gather_into(comm, slots, part, whole, rank):
     return whole
 
 
-@wrong("ring_all_gather", "keep the dtype of the input")
+@wrong("ring_all_gather", "the result has the dtype of the input")
 def all_gather_float_buffer(comm, part, lengths):
     whole = torch.empty((sum(lengths), *part.shape[1:]))
     return all_gather_into(comm, whole.split(lengths), part.float(), whole, comm.rank)
@@ -494,7 +492,7 @@ def reduce_scatter_one_step_short(comm, tensor, op):
     return reduce_ring(comm, tensor.clone().tensor_split(p), op, steps=max(p - 2, 0))[comm.rank].clone()
 
 
-@wrong("ring_reduce_scatter", "more than once")
+@wrong("ring_reduce_scatter", "is p-1 = 3")
 def reduce_scatter_one_step_too_many(comm, tensor, op):
     p = comm.size
     return reduce_ring(comm, tensor.clone().tensor_split(p), op, steps=p if p > 1 else 0)[comm.rank].clone()
@@ -524,7 +522,7 @@ def reduce_scatter_whole_travels(comm, tensor, op):
     return total.tensor_split(p)[rank].clone()
 
 
-@wrong("ring_reduce_scatter", "expected float64 of shape")
+@wrong("ring_reduce_scatter", "rank r returns part r only")
 def reduce_scatter_returns_all(comm, tensor, op):
     return torch.cat(reduce_ring(comm, tensor.clone().tensor_split(comm.size), op))
 
@@ -553,7 +551,7 @@ def short_only_the_root_broadcasts(comm, tensor, op):
     return collectives.broadcast(comm, total, 0, algorithm="mst") if comm.rank == 0 else tensor
 
 
-@wrong("short_all_reduce", "expected float64 of shape")
+@wrong("short_all_reduce", "Which collective brings all parts to all ranks?")
 def short_reduce_and_scatter(comm, tensor, op):
     total = collectives.reduce(comm, tensor, 0, op, algorithm="mst")
     return collectives.scatter(comm, tensor if total is None else total, 0, algorithm="mst")
@@ -583,7 +581,7 @@ def short_returns_on_the_root(comm, tensor, op):
     return total
 
 
-@wrong("short_all_reduce", "lacks what rank 1 had")
+@wrong("short_all_reduce", "lacks what ranks 1, 2 and 3 had")
 def short_broadcasts_the_input(comm, tensor, op):
     collectives.reduce(comm, tensor, 0, op, algorithm="mst")
     return collectives.broadcast(comm, tensor, 0, algorithm="mst")
@@ -626,7 +624,7 @@ def long_by_all_reduce(comm, tensor, op):
     return collectives.all_reduce(comm, tensor, op, algorithm="ring")
 
 
-@wrong("long_all_reduce", "expected float64 of shape")
+@wrong("long_all_reduce", "Which collective brings all parts to all ranks?")
 def long_reduce_scatter_only(comm, tensor, op):
     return collectives.reduce_scatter(comm, tensor, op, algorithm="ring")
 
@@ -705,7 +703,7 @@ def cost_without_gamma(op, algorithm, p):
     return a, b, 0
 
 
-@wrong("cost", "That is half as much")
+@wrong("cost", "their costs add up")
 def cost_one_phase(op, algorithm, p):
     a, b, g = costs(p)[op, algorithm]
     return (a / 2, b / 2, g) if op == "all_reduce" else (a, b, g)
@@ -729,7 +727,7 @@ def cost_reduces_twice(op, algorithm, p):
     return (a, b, b) if op == "all_reduce" else (a, b, g)
 
 
-@wrong("cost", "the larger of the two")
+@wrong("cost", "their costs add up")
 def cost_of_the_longer_phase(op, algorithm, p):
     single = costs(p)
     if (op, algorithm) == ("broadcast", "ring"):
@@ -789,12 +787,12 @@ def crossover_of_one_message(p, alpha, beta, gamma):
     return alpha / beta
 
 
-@wrong("fast_all_reduce", "with algorithm='mst' it would have taken")
+@wrong("fast_all_reduce", 'is "mst" taken too rarely, or never?')
 def fast_always_ring(comm, tensor, op):
     return collectives.all_reduce(comm, tensor, op, algorithm="ring")
 
 
-@wrong("fast_all_reduce", "with algorithm='ring' it would have taken")
+@wrong("fast_all_reduce", 'is "ring" taken too rarely, or never?')
 def fast_always_tree(comm, tensor, op):
     return collectives.all_reduce(comm, tensor, op, algorithm="mst")
 
@@ -811,7 +809,7 @@ def fast_counts_elements(comm, tensor, op):
     return collectives.all_reduce(comm, tensor, op, algorithm=way)
 
 
-@wrong("fast_all_reduce", "below the crossover the tree is faster")
+@wrong("fast_all_reduce", "Below the crossover the tree is faster")
 def fast_the_wrong_way_round(comm, tensor, op):
     way = "ring" if tensor.nbytes < threshold(comm) else "mst"
     return collectives.all_reduce(comm, tensor, op, algorithm=way)
@@ -954,7 +952,7 @@ def exchange_by_rank_0(comm, row):
     return torch.stack([edge, *rows, edge][comm.rank:comm.rank + 3])
 
 
-@wrong("exchange", "expected float64 of shape")
+@wrong("exchange", "along a new first dimension")
 def exchange_concatenated(comm, row):
     left, right = shift(comm, row)
     return torch.cat([left, row, right])

@@ -24,6 +24,10 @@ CONTRASTS: list[tuple[Callable[[Traits], bool], str, str]] = [
     (lambda t: t.get("op", "sum") == "sum", "op is \"sum\"", "is `op` used? A sum seems to be taken for every op"),
     (lambda t: t.get("dtype", "float32").startswith(("float", "bfloat")), "the dtype is a floating-point one",
      "integers have to work too"),
+    (lambda t: t.get("vector") == "long", "the vector is longer than at the crossover",
+     "is \"mst\" taken too rarely, or never?"),
+    (lambda t: t.get("vector") == "short", "the vector is shorter than at the crossover",
+     "is \"ring\" taken too rarely, or never?"),
     (lambda t: t.get("columns", 1) == 1, "the tensor has one dimension", "only dimension 0 is cut; keep the others"),
 ]
 
@@ -40,7 +44,7 @@ def contrast(runs: Sequence[tuple[Traits, bool]]) -> str | None:
         return "It is right for 2 and more ranks, and wrong for one: what should happen when there is nobody to talk to?"
     sizes = {case["world size"] for case, right in several if right}
     if len(sizes) == 1 and sizes <= {4, 8}:
-        return f"It is right for world size {min(sizes)} only: is that number written into the code? Use comm.size."
+        return f"It is right for world size {min(sizes)} only: is that number written into the code?"
     best, share = None, 0.5  # a condition that explains less than half of what is wrong explains nothing
     for holds, reading, mistake in CONTRASTS:
         met = [right for case, right in several if holds(case)]

@@ -8,7 +8,8 @@ from random import Random
 import torch
 
 SEED = "MLSYSLAB_SEED"
-SIZES = (2, 3, 4, 5, 8, 1)  # one rank last: there nearly everything is right
+#: World sizes, the most telling first: with two ranks everyone is a neighbour, with one nearly everything is right.
+SIZES = (4, 3, 2, 5, 8, 1)
 DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.float64, torch.int32)
 
 
@@ -23,13 +24,21 @@ def tensor(rng: Random, shape: tuple[int, ...], dtype: torch.dtype, values: rang
     return torch.tensor([rng.choice(values) for _ in range(size)], dtype=torch.int64).to(dtype).reshape(shape)
 
 
-def lengths(rng: Random, p: int) -> list[int]:
-    """Lengths that p divides, doesn't divide, and one below p (some parts are then empty)."""
-    return [p * rng.randint(1, 4), p * rng.randint(1, 3) + rng.randint(1, max(1, p - 1)), rng.randint(1, max(1, p - 1))]
+def shapes(rng: Random, p: int) -> list[tuple[int, ...]]:
+    """Shapes of one and of two dimensions, with rows that p divides, that it doesn't, and fewer than p (parts are empty)."""
+    rows = [p * rng.randint(2, 4), p * rng.randint(2, 3) + rng.randint(1, max(1, p - 1)), rng.randint(1, max(1, p - 1))]
+    return [(rows[0],), (rows[1],), (rows[0], 2), (rows[1], 3), (rows[2],), (rows[2], 2)]
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def dtype(number: int) -> torch.dtype:
+    """One dtype after the other."""
+    return DTYPES[number % len(DTYPES)]
+
+
+def about(p: int, tensor: torch.Tensor, **more: object) -> dict[str, object]:
+    """The traits of a case in which every rank brings, or gets, a tensor like this one."""
+    traits = {"world size": p, "length": len(tensor), "dtype": str(tensor.dtype).removeprefix("torch.")}
+    return traits | ({"columns": tensor.shape[1]} if tensor.dim() > 1 else {}) | more
 
 
 def distinct(rng: Random, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

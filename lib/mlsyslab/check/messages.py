@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from mlsyslab.comm.communicator import describe
-from mlsyslab.comm.errors import Deadlock, RankFailed
+from mlsyslab.comm.errors import CommError, Deadlock, RankFailed
 
 LIBRARY = str(Path(__file__).parents[1])
 
@@ -77,7 +77,7 @@ def failure(name: str, error: RankFailed | Deadlock) -> str:
     if isinstance(cause, Forbidden):
         return str(cause)
     who = f"rank {error.rank}" if error.size > 1 else "it"
-    text = f"{who} raised {error.reason}"
+    text = f"{who} raised {cause if isinstance(cause, CommError) else error.reason}"
     if place := line_of(cause):
         text += f"\n      at {place}"
     if isinstance(cause, RecursionError):

@@ -9,9 +9,10 @@ import torch
 
 from mlsyslab import collectives
 from mlsyslab.check import inputs
-from mlsyslab.check.collectives.reductions import OPS, marked, miscounted, reduced, vectors
+from mlsyslab.check.collectives.reductions import marked, miscounted, reduced, reductions, vectors
 from mlsyslab.check.collectives.tree import depth
-from mlsyslab.check.exercise import Case, Exercise
+from mlsyslab.check.exercise import ROUNDS, Case, Exercise
+from mlsyslab.check.messages import Forbidden
 from mlsyslab.comm import CommError, Link, RankFailed, simulate
 
 
@@ -23,28 +24,25 @@ class AllReduce(Exercise):
     def cases(self, rng: Random) -> list[Case]:
         cases = []
         for p in inputs.SIZES:
-            for number, length in enumerate(inputs.lengths(rng, p)):
-                dtype = inputs.DTYPES[(p + number) % len(inputs.DTYPES)]
-                op = OPS[number and rng.randrange(len(OPS))]
-                shape = (length, 2) if number == 1 else (length,)
-                cases.append(self.case(vectors(rng, p, shape, dtype, op), op))
+            for number, (shape, op) in enumerate(reductions(rng, p)):
+                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number), op), op))
         return cases
 
     def example(self, p):
         return self.case(vectors(Random(0), p, (4 * p,), torch.float32, "sum"), "sum")
 
-    def case(self, given: list[torch.Tensor], op: str, **more) -> Case:
+    def case(self, given: list[torch.Tensor], op: str, link: Link = ROUNDS, **traits: str) -> Case:
         """A tensor from each rank."""
-        p, first = len(given), given[0]
-        about = {"world size": p, "length": len(first), "dtype": inputs.dtype_name(first.dtype), "op": op}
-        if first.dim() > 1:
-            about["columns"] = first.shape[1]
-        return Case([(tensor, op) for tensor in given], [reduced(given, op)] * p, about, **more)
+        p = len(given)
+        about = inputs.about(p, given[0], op=op, **traits)
+        return Case([(tensor, op) for tensor in given], [reduced(given, op)] * p, about, link)
 
     def diagnose(self, case, outcome, fn):
-        p = case.p
+        p, length = case.p, case.traits["length"]
+        if [came.shape for came in outcome.results] == [part.shape for part in case.expected[0].tensor_split(p)]:
+            return "That is this rank's part only. Which collective brings all parts to all ranks?"
         try:
-            sums = self.run(fn, [(tensor, "sum") for tensor in marked(p, case.traits["length"])], case.link)
+            sums = self.run(fn, [(tensor, "sum") for tensor in marked(p, length)], case.link)
         except CommError:
             return None
         for rank, result in enumerate(sums.results):
@@ -113,7 +111,7 @@ class FastAllReduce(AllReduce):
     """Judged by its time: never slower than the better of the two."""
 
     name = "fast_all_reduce"
-    forbidden = ()
+    forbidden = ("choose_for",)  # with which algorithm="auto" chooses
 
     def cases(self, rng: Random) -> list[Case]:
         cases = []
@@ -122,9 +120,17 @@ class FastAllReduce(AllReduce):
                 link = Link(alpha=rng.uniform(1, 9) * 1e-6, beta=rng.uniform(1, 9) * 1e-9, gamma=rng.uniform(0, 40) * 1e-9)
                 n = share * crossing(p, link) or 64
                 length = max(p, round(n / dtype.itemsize / p) * p)
-                given = vectors(rng, p, (length,), dtype, "sum")
-                cases.append(self.case(given, "sum", link=link))
+                vector = "short" if length * dtype.itemsize < crossing(p, link) else "long"
+                cases.append(self.case(vectors(rng, p, (length,), dtype, "sum"), "sum", link, vector=vector))
         return cases
+
+    def advise(self, error):
+        if isinstance(error.__cause__, Forbidden):
+            return 'algorithm="auto" chooses for you: say which, "mst" or "ring".'
+        if not isinstance(error, RankFailed):
+            return ("Every rank has to come to the same choice: it can depend on comm.link, comm.size and tensor.nbytes, "
+                    "which are the same everywhere, and on nothing else.")
+        return None
 
     def judge(self, case, outcome):
         times = {way: simulate(lambda comm, own, way=way: collectives.all_reduce(comm, *own, algorithm=way), case.arguments,

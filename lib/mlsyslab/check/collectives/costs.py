@@ -60,7 +60,7 @@ class Cost(Formula):
     name = "cost"
 
     def cases(self, rng: Random) -> list[Case]:
-        sizes = [2, 3, 4, 5, 8, rng.randint(9, 24), 16, 1]
+        sizes = [4, 3, 8, 2, 5, rng.randint(9, 24), 16, 1]
         return [Case((*asked, p), measured(*asked, p), {"world size": p, "op": asked[0], "algorithm": asked[1]})
                 for p in sizes for asked in ASKED if power_of_two(p) or not halves_parts(asked)]
 
@@ -69,41 +69,45 @@ class Cost(Formula):
         if not isinstance(came, (tuple, list)) or len(came) != 3 or not all(map(is_number, came)):
             return (f"{asked} returned {came!r}; expected three numbers (a, b, g), "
                     "the coefficients of alpha, n beta and n gamma")
-        for term, value, right in zip(TERMS, came, case.expected, strict=True):
-            if not math.isclose(value, right, rel_tol=1e-6, abs_tol=1e-9):
+        phases = [measured_phase(*phase, case.p) for phase in ASKED[case.arguments[:2]]]
+        for term, value, right, *parts in zip(TERMS, came, case.expected, *phases, strict=True):
+            if not close(value, right):
                 text = (f"{asked}: the coefficient of {term} came as {value:g}, expected {right:g} "
                         "(what the simulated run takes)")
-                likely = mistake(value, right, case.p)
+                likely = mistake(value, right, case.p, parts)
                 return f"{text}\n  {likely}" if likely else text
         return None
 
 
-def mistake(value: float, right: float, p: int) -> str | None:
-    """Which slip leads from the right coefficient to this one."""
+def mistake(value: float, right: float, p: int, phases: list[float]) -> str | None:
+    """Which slip leads from the right coefficient, the sum of those of its phases, to this one."""
     share, depth = (p - 1) / p, math.log2(p)
+    if len(phases) > 1 and any(close(value, phase) for phase in phases) and value:
+        return "That is the cost of one of the two phases: they come one after the other, so their costs add up."
     if value == 0:
         return "That term is left out."
     if right == 0:
         return "That term should not be there: nothing is paid for it."
-    if math.isclose(right, math.ceil(depth)):
-        if math.isclose(value, depth):
-            return "A number of rounds is whole: round log2 p up."
-        if math.isclose(value, math.floor(depth)):
-            return "log2 p is rounded up, not down: three ranks need two rounds."
-        if math.isclose(value, math.log(p)) or math.isclose(value, math.ceil(math.log(p))):
-            return "That is the natural logarithm; a tree halves: math.log2."
-        if math.isclose(value, p - 1):
-            return "That is a message to each rank in turn; in a tree all that have it send on."
-    if math.isclose(value, 2 * right):
+    whole = math.ceil(depth)  # rounds of a tree
+    for times in (1, 2):
+        if close(right, times * whole):
+            if close(value, times * depth):
+                return "A number of rounds is whole: round log2 p up."
+            if close(value, times * math.floor(depth)):
+                return "log2 p is rounded up, not down: three ranks need two rounds."
+            if close(value, times * math.log(p)) or close(value, times * math.ceil(math.log(p))):
+                return "That is the natural logarithm; a tree halves: math.log2."
+            if close(value, times * (p - 1)):
+                return "That is a message to each rank in turn; in a tree all that have it send on."
+    if close(value, 2 * right):
         return "That is twice as much."
-    if math.isclose(2 * value, right):
-        return "That is half as much: an all-reduce has two phases."
-    if math.isclose(value * share, right):
-        return "That is as if all n bytes travelled: a rank's own part stays where it is, so it is (p-1)/p of them."
-    if math.isclose(value * (p - 1) / p, right) or math.isclose(value, right * p / (p - 1)):
-        return "Is it p steps, or p-1?"
-    if math.isclose(value, math.ceil(depth)):
-        return "That is as if the whole tensor travelled in every round; here each message is smaller than the one before."
+    if close(2 * value, right):
+        return "That is half as much."
+    for times in (1, 2):
+        if close(value - right, times * (1 - share)):
+            return "That is as if all n bytes travelled: a rank's own part stays where it is, so it is (p-1)/p of them."
+        if close(abs(value - right), times):
+            return "Is it p steps, or p-1?"
     return None
 
 
@@ -137,6 +141,10 @@ class Crossover(Formula):
             if right and math.isclose(came * size, right, rel_tol=1e-3):
                 return f"{text}\n  That is {size} times too small: bytes, or elements of {size} bytes?"
         return text
+
+
+def close(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def is_number(value: object) -> bool:

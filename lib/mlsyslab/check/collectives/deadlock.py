@@ -8,7 +8,7 @@ import torch
 
 from mlsyslab.check import inputs
 from mlsyslab.check.exercise import Case, Exercise, Formula
-from mlsyslab.check.messages import article, count, listing
+from mlsyslab.check.messages import article, listing
 from mlsyslab.comm import Communicator, Deadlock, Network, Route, simulate
 
 
@@ -53,7 +53,7 @@ class DeadlockCycle(Formula):
         if sorted(came) == right:
             return None
         waits = f"ranks {listing(right)} wait for one another" if right else "no rank waits in a circle, so []"
-        text = f"deadlock_cycle({p}) returned {came!r}; when {count(p, 'rank')} run the program, {waits}"
+        text = f"deadlock_cycle({p}) returned {came!r}; where p = {p}, {waits}"
         if sorted(came) == list(range(p)) and right:
             return (f"{text}\n  All ranks wait, but not all wait in the circle: rank 0 waits for rank 1, and nobody "
                     "waits for rank 0. Follow the waits from any rank until one comes twice.")
@@ -72,11 +72,10 @@ class Exchange(Exercise):
 
     def cases(self, rng: Random) -> list[Case]:
         cases = []
-        for p in (2, 3, 4, 5, 8, 13, 1):
+        for p in (4, 3, 2, 5, 8, 13, 1):
             for number in range(2):
-                dtype = inputs.DTYPES[(p + number) % len(inputs.DTYPES)]
                 shape = (rng.randint(1, 6),) if number == 0 else (rng.randint(1, 4), 2)
-                cases.append(self.case([inputs.distinct(rng, shape, dtype) for _ in range(p)]))
+                cases.append(self.case([inputs.distinct(rng, shape, inputs.dtype(p + number)) for _ in range(p)]))
         return cases
 
     def example(self, p):
@@ -87,13 +86,14 @@ class Exchange(Exercise):
         p, edge = len(rows), torch.zeros_like(rows[0])
         line = [edge, *rows, edge]
         expected = [torch.stack(line[rank:rank + 3]) for rank in range(p)]
-        about = {"world size": p, "dtype": inputs.dtype_name(rows[0].dtype)}
-        return Case([(row,) for row in rows], expected, about, OnlyWaiting())
+        return Case([(row,) for row in rows], expected, inputs.about(p, rows[0]), OnlyWaiting())
 
     def diagnose(self, case, outcome, fn):
         rows = [row for (row,) in case.arguments]
         for rank, came in enumerate(outcome.results):
             left, own, right = case.expected[rank]
+            if came.shape != case.expected[rank].shape:
+                return "torch.stack puts tensors side by side along a new first dimension."
             if torch.equal(came, torch.stack([right, own, left])):
                 return "The two neighbours have changed places: the result is [row of rank-1, own row, row of rank+1]."
             if rank == 0 and case.p > 1 and torch.equal(came[0], rows[-1]):

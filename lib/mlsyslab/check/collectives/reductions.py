@@ -12,6 +12,13 @@ from mlsyslab.check.messages import listing
 
 OPS = ("sum", "max", "product", "min")
 
+
+def reductions(rng: Random, p: int) -> list[tuple[tuple[int, ...], str]]:
+    """Shapes and ops to try on p ranks: every shape with a sum, then with something else."""
+    shapes = inputs.shapes(rng, p)
+    return [(shape, "sum") for shape in shapes] + [(shape, rng.choice(OPS[1:])) for shape in shapes]
+
+
 _REDUCE = {"sum": lambda stack: stack.sum(0), "product": lambda stack: stack.prod(0),
            "max": lambda stack: stack.amax(0), "min": lambda stack: stack.amin(0)}
 

@@ -8,7 +8,7 @@ from random import Random
 import torch
 
 from mlsyslab.check import inputs
-from mlsyslab.check.collectives.reductions import OPS, contributions, marked, miscounted, reduced, vectors
+from mlsyslab.check.collectives.reductions import contributions, marked, miscounted, reduced, reductions, vectors
 from mlsyslab.check.exercise import Case, Exercise
 from mlsyslab.check.messages import count, listing
 from mlsyslab.check.runs import Outcome, which
@@ -67,8 +67,11 @@ class Ring(Exercise):
 
     def advise(self, error):
         if isinstance(error, Deadlock) and not error.why:
-            return ("In a ring every rank sends and receives in each step. comm.sendrecv(out-going, to, in-coming, source) "
-                    "does both at once.")
+            return ("In a ring every rank sends and receives in each step: comm.sendrecv(tensor, to, out, source) does both "
+                    "at once.")
+        if isinstance(error.__cause__, CommError):
+            return ("The part that rank r sends in a step has to be the one that rank r+1 expects then. "
+                    "Parts can differ in length by one.")
         return None
 
 
@@ -78,10 +81,8 @@ class RingAllGather(Ring):
     def cases(self, rng: Random) -> list[Case]:
         cases = []
         for p in inputs.SIZES:
-            for number, length in enumerate(inputs.lengths(rng, p)):
-                dtype = inputs.DTYPES[(p + number) % len(inputs.DTYPES)]
-                shape = (length, 2) if number == 1 else (length,)
-                cases.append(self.case(inputs.distinct(rng, shape, dtype), p))
+            for number, shape in enumerate(inputs.shapes(rng, p)):
+                cases.append(self.case(inputs.distinct(rng, shape, inputs.dtype(number)), p))
         return cases
 
     def example(self, p):
@@ -90,10 +91,7 @@ class RingAllGather(Ring):
     def case(self, whole: torch.Tensor, p: int) -> Case:
         """`whole`, cut into a part for each rank."""
         lengths = inputs.even_lengths(len(whole), p)
-        about = {"world size": p, "length": len(whole), "dtype": inputs.dtype_name(whole.dtype)}
-        if whole.dim() > 1:
-            about["columns"] = whole.shape[1]
-        return Case([(part, lengths) for part in whole.tensor_split(p)], [whole] * p, about)
+        return Case([(part, lengths) for part in whole.tensor_split(p)], [whole] * p, inputs.about(p, whole))
 
     def parts(self, case):
         return [part for part, _ in case.arguments]
@@ -107,7 +105,7 @@ class RingAllGather(Ring):
             return again
         p, parts, lengths = case.p, self.parts(case), case.arguments[0][1]
         for rank, came in enumerate(outcome.results):
-            if torch.equal(came, case.expected[rank]):
+            if came.shape != case.expected[rank].shape or torch.equal(came, case.expected[rank]):
                 continue
             found = [which(slot, parts) for slot in came.split(lengths)]
             if len(set(lengths)) == 1 and None not in found and len(set(found)) == p:
@@ -142,11 +140,8 @@ class RingReduceScatter(Ring):
     def cases(self, rng: Random) -> list[Case]:
         cases = []
         for p in inputs.SIZES:
-            for number, length in enumerate(inputs.lengths(rng, p)):
-                dtype = inputs.DTYPES[(p + number) % len(inputs.DTYPES)]
-                op = OPS[number and rng.randrange(len(OPS))]
-                shape = (length, 3) if number == 1 else (length,)
-                cases.append(self.case(vectors(rng, p, shape, dtype, op), op))
+            for number, (shape, op) in enumerate(reductions(rng, p)):
+                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number), op), op))
         return cases
 
     def example(self, p):
@@ -154,11 +149,9 @@ class RingReduceScatter(Ring):
 
     def case(self, given: list[torch.Tensor], op: str) -> Case:
         """A tensor from each rank."""
-        p, first = len(given), given[0]
-        about = {"world size": p, "length": len(first), "dtype": inputs.dtype_name(first.dtype), "op": op}
-        if first.dim() > 1:
-            about["columns"] = first.shape[1]
-        return Case([(tensor, op) for tensor in given], reduced(given, op).tensor_split(p), about)
+        p = len(given)
+        expected = reduced(given, op).tensor_split(p)
+        return Case([(tensor, op) for tensor in given], expected, inputs.about(p, given[0], op=op))
 
     def parts(self, case):
         return list(case.expected)
@@ -180,6 +173,8 @@ class RingReduceScatter(Ring):
 
     def diagnose(self, case, outcome, fn):
         p, length = case.p, case.traits["length"]
+        if all(len(came) == length for came in outcome.results if came.dim()):
+            return "That is as long as the whole tensor: rank r returns part r only."
         try:
             sums = self.run(fn, [(tensor, "sum") for tensor in marked(p, length)])
             places = self.run(fn, [(torch.arange(length), "max")] * p)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 import torch
 
 from mlsyslab.check import inputs
 from mlsyslab.check.exercise import Case, Exercise
-from mlsyslab.check.messages import count
+from mlsyslab.check.messages import count, listing
 from mlsyslab.check.runs import Outcome, which
 from mlsyslab.comm import Deadlock, RankFailed
 
@@ -19,8 +20,8 @@ def depth(p: int) -> int:
 
 
 def roots(rng: Random, p: int) -> list[int]:
-    """The first rank, the last, and one in between."""
-    return sorted({0, p - 1, rng.randrange(p)})
+    """The first rank and another."""
+    return sorted({0, rng.randrange(1, p) if p > 1 else 0})
 
 
 class FromRoot(Exercise):
@@ -29,23 +30,17 @@ class FromRoot(Exercise):
     def cases(self, rng: Random) -> list[Case]:
         cases = []
         for p in inputs.SIZES:
-            lengths = inputs.lengths(rng, p)
-            for number, root in enumerate(roots(rng, p)):
-                dtype = inputs.DTYPES[(p + number) % len(inputs.DTYPES)]
-                columns = rng.randint(2, 3) if number == 1 else 1
-                cases.append(self.case(rng, p, root, lengths[number % len(lengths)], columns, dtype))
+            pairs = itertools.product(roots(rng, p), inputs.shapes(rng, p))
+            cases += [self.case(rng, p, root, shape, inputs.dtype(number)) for number, (root, shape) in enumerate(pairs)]
         return cases
 
     def example(self, p):
-        return self.case(Random(0), p, 0, 4 * p, 1, torch.float32)
+        return self.case(Random(0), p, 0, (4 * p,), torch.float32)
 
-    def case(self, rng: Random, p: int, root: int, length: int, columns: int, dtype: torch.dtype) -> Case:
+    def case(self, rng: Random, p: int, root: int, shape: tuple[int, ...], dtype: torch.dtype) -> Case:
         """Every rank brings a tensor of one shape; the root's counts."""
-        shape = (length,) if columns == 1 else (length, columns)
         given = [inputs.distinct(rng, shape, dtype) for _ in range(p)]
-        about = {"world size": p, "root": root, "length": length, "dtype": inputs.dtype_name(dtype)}
-        if columns > 1:
-            about["columns"] = columns
+        about = inputs.about(p, given[0], root=root)
         return Case([(tensor, root) for tensor in given], self.expected(given[root], p), about)
 
     def expected(self, tensor: torch.Tensor, p: int) -> list[torch.Tensor]:
@@ -123,6 +118,10 @@ class MstScatter(FromRoot):
     def diagnose(self, case, outcome, fn):
         p, root = case.p, case.traits["root"]
         tensors = [tensor for tensor, _ in case.arguments]
+        rows = [len(came) for came in outcome.results if came.dim()]
+        chunks = [len(chunk) for chunk in tensors[root].chunk(p)]
+        if rows == chunks + [0] * (p - len(chunks)) != [len(part) for part in case.expected]:
+            return f"Those are the parts that torch.chunk makes ({listing(rows)} rows); cut with torch.tensor_split."
         for rank, (came, expected) in enumerate(zip(outcome.results, case.expected, strict=True)):
             if torch.equal(came, expected):
                 continue
@@ -142,8 +141,8 @@ class MstScatter(FromRoot):
             whole = case.arguments[0][0].nbytes
             if rank == root and went != whole - own:
                 return (f"the root, rank {root}, sent {went} bytes; the others' parts are {whole - own} bytes in all, "
-                        "and each part leaves the root once: send a half only the parts of that half's ranks")
+                        "and each leaves the root once: send a half only its own ranks' parts, not the whole tensor")
             if rank != root and came != went + own:
                 return (f"rank {rank} was sent {came} bytes and sent on {went}, but keeps only {own}: "
-                        "send a half only the parts of that half's ranks, not the whole tensor")
+                        "send a half only its own ranks' parts, not the whole tensor")
         return super().judge(case, outcome)
