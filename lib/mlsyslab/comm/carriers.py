@@ -93,8 +93,7 @@ class Wires:
         self.thread.start()
 
     def write(self, note: bytes, peer: int) -> None:
-        data = torch.zeros(MAX_NOTE, dtype=torch.uint8)
-        data[:len(note)] = torch.frombuffer(bytearray(note), dtype=torch.uint8)
+        data = torch.frombuffer(bytearray(note.ljust(MAX_NOTE, b"\0")), dtype=torch.uint8)
         self.notes.append((dist.isend(data, group=self.group, group_dst=peer), data))
         if len(self.notes) > 64:  # long received, as a rule
             self.notes.pop(0)[0].wait()

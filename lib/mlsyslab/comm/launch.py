@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from mlsyslab.comm.errors import Deadlock, RankFailed, Wait
 from mlsyslab.comm.forkserver import Started, server, status_of
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.trace import Event, Trace
-from mlsyslab.comm.world import Position
+from mlsyslab.comm.world import Position, picture
 
 BACKENDS = ("auto", "gloo", "nccl")
 
@@ -187,7 +186,7 @@ class _Launch:
             return
         here = {rank: self.positions[rank] for rank in running} if self.looks else {}
         if here and here == self.last and self._nothing_moves(here):
-            raise Deadlock(self._waits(here), self.size)
+            raise Deadlock(picture(here, self.reports), self.size)
         self.last = here
         self._ask(running)
 
@@ -215,25 +214,8 @@ class _Launch:
         while any(rank not in self.positions for rank in running) and time.monotonic() < until:
             self._listen(0.05)
         mute = {rank: Position(Wait(rank, "a part that doesn't answer", None)) for rank in running}
-        return Deadlock(self._waits({**mute, **self.positions}), self.size, f"still going on after {self.timeout:g} s")
-
-    def _waits(self, here: dict[int, Position]) -> list[Wait]:
-        waits = []
-        for position in (here[rank] for rank in sorted(here)):
-            wait = position.wait
-            if position.meeting is not None:
-                place, members = position.meeting
-                absent = [r for r in members if r not in here or here[r].meeting is None or here[r].meeting[0] != place]
-                if absent:
-                    wait = replace(wait, peer=absent[0] if len(absent) == 1 else None,
-                                   hint=f"not there: rank {', '.join(map(str, absent))}")
-            elif wait.peer in self.reports:
-                wait = replace(wait, hint=f"rank {wait.peer} has already returned")
-            if not wait.code:
-                name, _, line = wait.where.rpartition(":")
-                wait = replace(wait, code=linecache.getline(name, int(line)).strip() if name else "")
-            waits.append(wait)
-        return waits
+        return Deadlock(picture({**mute, **self.positions}, self.reports), self.size,
+                        f"still going on after {self.timeout:g} s")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ simulated world and in NCCL.
 
 from __future__ import annotations
 
+import linecache
 import time
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -59,6 +60,29 @@ class Position:
     told: list[int] | None = None
     heard: int = 0
     meeting: tuple[Any, list[int]] | None = None
+
+
+def picture(here: Mapping[int, Position], returned: Container[int]) -> list[Wait]:
+    """Who waits for whom, from where each rank is that has not yet returned."""
+    waits = []
+    for rank in sorted(here):
+        wait, meeting = here[rank].wait, here[rank].meeting
+        if meeting is not None:
+            place, members = meeting
+            absent = [r for r in members if r not in here or here[r].meeting is None or here[r].meeting[0] != place]
+            if absent:
+                wait = replace(wait, peer=absent[0] if len(absent) == 1 else None,
+                               hint=f"not there: rank {', '.join(map(str, absent))}")
+        elif wait.peer in returned:
+            wait = replace(wait, hint=f"rank {wait.peer} has already returned")
+        waits.append(replace(wait, code=wait.code or _code(wait.where)))
+    return waits
+
+
+def _code(where: str) -> str:
+    """The line at "file:line", which this process may know though the rank didn't (a notebook's cell)."""
+    name, _, line = where.rpartition(":")
+    return linecache.getline(name, int(line)).strip() if name else ""
 
 
 @dataclass
