@@ -66,7 +66,8 @@ class _Unpickler(pickle.Unpickler):
 
 def _elements(tensor: torch.Tensor) -> pickle.PickleBuffer:
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return pickle.PickleBuffer(plain.reshape(-1).view(torch.uint8).numpy())
+    flat = plain.as_strided((plain.numel(),), (1,))  # a single element may have any stride and count as contiguous
+    return pickle.PickleBuffer(flat.view(torch.uint8).numpy())
 
 
 def _tensor(elements: bytearray, dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool) -> torch.Tensor:
