@@ -99,7 +99,7 @@ def test_dualpipe_bubble_for_equal_times():
 
 
 def test_dualpipe_bubble_when_a_joined_pair_takes_less_than_its_two_halves():
-    """F&B below F + B is the point of DualPipe: each hides the other's communication. The bubble on the rank that waits most."""
+    """F&B below F + B is the point of DualPipe: each hides the other's communication. Of the rank that waits most."""
     for p, m in (4, 8), (6, 12), (8, 20):
         for FB in (2, 2.5, 2.75, 3):
             timeline = simulate(schedule("DualPipe", p, m), F=1, I=1, W=1, FB=FB)

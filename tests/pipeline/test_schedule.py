@@ -21,8 +21,8 @@ def every_schedule(name, ranks=range(1, 9), step=1):
 
 
 def test_there_are_all_the_schedules_of_the_course():
-    assert names() == ["device placement", "inference", "GPipe", "1F1B", "interleaved", "looped BFS", "TeraPipe", "Chimera", "ZB-H1",
-                       "ZB-H2", "ZB-V", "DualPipe", "DualPipeV", "AMPNet", "PipeMare", "PipeDream", "PipeDream-2BW"]
+    assert names() == ["device placement", "inference", "GPipe", "1F1B", "interleaved", "looped BFS", "TeraPipe", "Chimera",
+                       "ZB-H1", "ZB-H2", "ZB-V", "DualPipe", "DualPipeV", "AMPNet", "PipeMare", "PipeDream", "PipeDream-2BW"]
 
 
 @pytest.mark.parametrize("name", names())

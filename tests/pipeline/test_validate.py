@@ -35,11 +35,14 @@ BROKEN = {
     "slice before the one before": (("0F0.1 0F0 0B0.1 0B0",), 0, "0F0.1", "comes before 0F0, which it needs"),
     "gradient of a slice too soon": (("0F0 0F0.1 0B0 0B0.1",), 0, "0B0", "comes before 0B0.1, which it needs"),
     "two ranks wait for each other": (("0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1"), 0, "0B0",
-                                      "waits for 1B0 of rank 1, which is itself waiting at 1F1 (deadlock: rank 0 → rank 1 → rank 0)"),
+                                      "waits for 1B0 of rank 1, which is itself waiting at 1F1 "
+                                      "(deadlock: rank 0 → rank 1 → rank 0)"),
     "three ranks in a circle": (("0F0 3F0 3B0 0B0", "1F0 1B0 4F0 4B0", "2F0 2B0 5F0 5B0"), 0, "3B0",
-                                "waits for 4B0 of rank 1, which is itself waiting at 1B0 (deadlock: rank 0 → rank 1 → rank 2 → rank 0)"),
+                                "waits for 4B0 of rank 1, which is itself waiting at 1B0 "
+                                "(deadlock: rank 0 → rank 1 → rank 2 → rank 0)"),
     "order of two directions": (("0F0 1B1 1F1 0B0", "0F1 1B0 1F0 0B1"), 0, "1B1", "comes before 1F1, which it needs"),
-    "backward on the other copy": (("0F0 0F1 1F0 1F1 1B0 1B1 0B1", "0B0"), 1, "0B0", "0F0, whose results it needs, is on rank 0"),
+    "backward on the other copy": (("0F0 0F1 1F0 1F1 1B0 1B1 0B1", "0B0"), 1, "0B0",
+                                   "0F0, whose results it needs, is on rank 0"),
     "version that isn't made yet": (("0F0@1 0B0 0U0@1",), 0, "0F0@1", "computes with version 1; the newest of stage 0 is 0"),
     "version skipped": (("0F0 0B0 0U0@2",), 0, "0U0@2", "makes version 2; the next of stage 0 is 1"),
     "version neither stashed nor newest": (("0F0 0B0 0U0@1 0F1@1 0F2@1 0B1@1 0U1@2 0B2 0U2@3",), 0, "0B2",

@@ -30,7 +30,7 @@ def torch_order(name: str, p: int, m: int, v: int = 1) -> Schedule:
     """The same timetable as ours is written: without waiting slots, communication and the reduction of gradients."""
     schedule = torch_schedule(name, p, m, v)
     order = schedule._get_pipeline_order() if isinstance(schedule, PipelineScheduleSingle) else schedule.pipeline_order
-    return Schedule(name, [[action for cell in order[rank] if cell is not None for action in _ours(cell)] for rank in range(p)])
+    return Schedule(name, [[action for cell in order[rank] if cell for action in _ours(cell)] for rank in range(p)])
 
 
 def _ours(cell) -> list[Action]:
