@@ -8,10 +8,14 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from traitlets.config import Config
 
 from autograder.errors import CourseError
+
+if TYPE_CHECKING:
+    from nbgrader.api import Gradebook
 
 # A submission goes through nbgrader's steps, of which `autograder.preprocessors` does some otherwise: SANITISE before it is
 # run, RECORD afterwards.
@@ -86,10 +90,23 @@ class Course:
             path.chmod(0o600)
         return path.read_text(encoding="utf-8").strip()
 
+    def gradebook(self) -> Gradebook:
+        """nbgrader's gradebook, for a `with` block; made where there is none yet."""
+        from nbgrader.api import Gradebook
+
+        self._prepare()
+        return Gradebook(self.db_url, "")
+
+    def _prepare(self) -> None:
+        """SQLite makes no folders, and nbgrader calls `alembic` by its bare name, also where no environment is active."""
+        self.grades.mkdir(parents=True, exist_ok=True)
+        own = str(Path(sys.executable).parent)
+        if own not in os.environ.get("PATH", "").split(os.pathsep):
+            os.environ["PATH"] = os.pathsep.join(filter(None, (own, os.environ.get("PATH"))))
+
     def config(self) -> Config:
         """What `nbgrader_config.py` holds."""
-        _find_commands()
-        self.grades.mkdir(parents=True, exist_ok=True)
+        self._prepare()
         c = Config()
         c.CourseDirectory.root = str(self.root)
         c.CourseDirectory.source_directory = "solutions"
@@ -110,13 +127,6 @@ class Course:
     def _step(self, name: str) -> str:
         path = self.grades / name
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
-
-
-def _find_commands() -> None:
-    """nbgrader calls `alembic` by its bare name: let it be found where no virtual environment is active, too."""
-    own = str(Path(sys.executable).parent)
-    if own not in os.environ.get("PATH", "").split(os.pathsep):
-        os.environ["PATH"] = os.pathsep.join(filter(None, (own, os.environ.get("PATH"))))
 
 
 def write(path: Path, text: str) -> None:

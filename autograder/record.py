@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import datetime
 
 import nbformat
 from nbconvert.exporters import HTMLExporter
 from nbformat import NotebookNode
-from nbgrader.api import Gradebook
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
+from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 
 from autograder.course import RECORD, Course, write
@@ -21,7 +22,7 @@ from autograder.pipeline import preprocess
 
 def register(course: Course, lab: str) -> None:
     """Enter a lab with its cells and points into the gradebook."""
-    with Gradebook(course.db_url, "") as gradebook:
+    with course.gradebook() as gradebook:
         gradebook.update_or_create_assignment(lab)
     try:
         released(course, lab, Config())
@@ -37,9 +38,11 @@ def record(course: Course, lab: str, outcome: Outcome, notebook: NotebookNode | 
     notebook: as it was run; None when a person is needed.
     """
     student = outcome.student
-    with Gradebook(course.db_url, "") as gradebook:
+    with course.gradebook() as gradebook:
         gradebook.update_or_create_student(student)
-        submission = gradebook.update_or_create_submission(lab, student, timestamp=handed_in)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SAWarning)  # nbgrader reads the new rows before it adds them, which does no harm
+            submission = gradebook.update_or_create_submission(lab, student, timestamp=handed_in)
         if outcome.kind == PERSON:
             for grade in (grade for part in submission.notebooks for grade in part.grades):
                 grade.auto_score, grade.needs_manual_grade = None, True

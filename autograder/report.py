@@ -41,17 +41,18 @@ class Progress:
 
 
 def table(lab: str, exercises: list[Exercise], outcomes: list[Outcome]) -> Table:
-    """Points of each student by exercise."""
-    grades = Table(title=f"{lab}: points by exercise")
-    grades.add_column("student")
-    for exercise in exercises:
-        grades.add_column(f"{exercise.name}\n/ {exercise.most:g}", justify="right", overflow="fold")
-    grades.add_column(f"total\n/ {sum(exercise.most for exercise in exercises):g}", justify="right")
+    """Points of each student by exercise; the exercises are numbered, and named below."""
+    names = ", ".join(f"{number} {exercise.name}" for number, exercise in enumerate(exercises, 1))
+    grades = Table(title=f"{lab}: points by exercise", caption=Text(names), caption_justify="left")
+    grades.add_column("student", overflow="fold")
+    for number, exercise in enumerate(exercises, 1):
+        grades.add_column(f"{number}\n/{exercise.most:g}", justify="right", no_wrap=True)
+    grades.add_column(f"total\n/{sum(exercise.most for exercise in exercises):g}", justify="right", no_wrap=True)
     grades.add_column("outcome")
     for outcome in outcomes:
         cells = [_points(exercise, outcome) for exercise in exercises]
         total = f"{outcome.total:g}" if outcome.points else "–"
-        grades.add_row(Text(outcome.student), *cells, total, Text(outcome.kind))
+        grades.add_row(Text(outcome.student), *cells, total, outcome.kind)
     return grades
 
 

@@ -20,19 +20,14 @@ Answer = Callable[[NotebookNode, int, int], str | None]
 
 
 def raises(cell: NotebookNode) -> str:
-    return _instead(cell, 'raise RuntimeError("I do not know")')
-
-
-def never_ends(cell: NotebookNode) -> str:
-    return _instead(cell, "while True:\n    pass")
-
-
-def _instead(cell: NotebookNode, body: str) -> str:
-    """The solution cell with another body where the solution stood."""
+    """The solution cell with an error where the solution stood."""
+    error = 'raise RuntimeError("I do not know")'
     if not SOLUTION.search(cell.source):
-        return body
-    return SOLUTION.sub(lambda region: "\n".join(region[1] + line for line in body.split("\n")), cell.source)
+        return error
+    return SOLUTION.sub(lambda region: region[1] + error, cell.source)
 
+
+ENDLESS = "while True:\n    pass"
 
 # What each student writes into the n-th of `count` solution cells; None leaves the cell as it was handed out.
 STUDENTS: dict[str, Answer] = {
@@ -40,7 +35,7 @@ STUDENTS: dict[str, Answer] = {
     "ben": lambda cell, n, count: cell.source if n < (count + 1) // 2 else None,
     "cleo": lambda cell, n, count: None,
     "dan": lambda cell, n, count: raises(cell) if n == 0 else cell.source,
-    "eve": lambda cell, n, count: never_ends(cell) if n == count // 2 else cell.source,
+    "eve": lambda cell, n, count: ENDLESS if n == count // 2 else cell.source,
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import selectors
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -102,17 +101,29 @@ class Process:
             pass
 
     def __exit__(self, *_: object) -> None:
-        started = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
-        for pid in (self.process.pid, *(child.pid for child in started)):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        psutil.wait_procs(started, timeout=10)
-        self.process.wait()
+        self._kill()
         self.feeder.join()
         self.process.stdout.close()
         self.process.stderr.close()
         if self.unsafe:
             shutil.rmtree(self.home, ignore_errors=True)
+
+    def _kill(self) -> None:
+        """End the sandbox from within: with the first process of its PID namespace all others die, and bwrap reaps it."""
+        started = []
+        with suppress(psutil.NoSuchProcess):
+            started = psutil.Process(self.process.pid).children(recursive=True)
+        for child in started:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        if self.unsafe or not started:
+            self.process.kill()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        psutil.wait_procs(started, timeout=10)
 
     def lines(self, seconds: float, most: int, stop: threading.Event | None = None) -> Iterator[bytes]:
         """What it prints, line by line, until it ends.

@@ -26,12 +26,12 @@ NEEDED = {"torch": (2, 11), "numpy": (1, 26)}  # by the library itself, with the
 GLOO_SECONDS = 120  # a guard against a hang: importing torch twice on a slow disk takes long
 SHARED_MEMORY = 1 << 28  # bytes in /dev/shm; Docker gives a container 64 MiB
 APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
-PROFILE = """put this into /etc/apparmor.d/bwrap and run `sudo systemctl reload apparmor`:
-           abi <abi/4.0>,
-           include <tunables/global>
-           profile bwrap /usr/bin/bwrap flags=(unconfined) {
-             userns,
-           }"""
+PROFILE = """put these lines into /etc/apparmor.d/bwrap and run `sudo systemctl reload apparmor`:
+    abi <abi/4.0>,
+    include <tunables/global>
+    profile bwrap /usr/bin/bwrap flags=(unconfined) {
+      userns,
+    }"""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Line:
     remedy: str = ""
 
     def __str__(self) -> str:
-        line = f"{self.state:8} {self.what:14} {self.found}"
-        return f"{line}\n{'':8} {'':14} → {self.remedy}" if self.remedy else line
+        line = f"{self.state:8} {self.what:22} {self.found}"
+        return f"{line}\n{'':31} → {self.remedy}" if self.remedy else line
 
 
 def python() -> Iterator[Line]:
@@ -58,19 +58,18 @@ def python() -> Iterator[Line]:
 def packages() -> Iterator[Line]:
     """Every package that requirements.txt pins, with the heading there under which it stands."""
     pins = list(pinned(REQUIREMENTS.read_text(encoding="utf-8"))) if REQUIREMENTS.exists() else \
-        [(name, "", "the library") for name in NEEDED]
-    install = f"pip install --requirement {REQUIREMENTS}" if REQUIREMENTS.exists() else "pip install torch numpy"
+        [(name, ".".join(map(str, oldest)), "the library") for name, oldest in NEEDED.items()]
     for name, pin, use in pins:
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
             state = BROKEN if name in NEEDED else MISSING
-            yield Line(state, name, f"not installed; needed for: {use}", install)
+            yield Line(state, name, f"not installed; needed for: {use}", f"pip install {name}=={pin}")
             continue
         if numbers(version) < NEEDED.get(name, ()):
-            yield Line(BROKEN, name, f"{version} is too old", install)
-        elif pin and version.split("+")[0] != pin:
-            yield Line(OK, name, f"{version}; the course is tested with {pin}")
+            yield Line(BROKEN, name, f"{version} is too old", f"pip install {name}=={pin}")
+        elif version.split("+")[0] != pin:
+            yield Line(OK, name, f"{version}; tested with {pin}")
         else:
             yield Line(OK, name, version)
 
@@ -80,7 +79,7 @@ def pinned(requirements: str) -> Iterator[tuple[str, str, str]]:
     heading = ""
     for line in requirements.splitlines():
         if line.startswith("#"):
-            heading = line.lstrip("# ").rstrip(". ")
+            heading = re.sub("^The ", "the ", line.lstrip("# ").rstrip(". "))
         elif match := re.match(r"([\w.-]+)(?:\[.*?\])?==([\w.+!-]+)", line):
             yield match[1], match[2], heading
 
@@ -111,6 +110,8 @@ def shared_memory() -> Iterator[Line]:
 
 def gloo() -> Iterator[Line]:
     """Two processes that add 1 and 2 by an all-reduce."""
+    import torch  # noqa: F401  so that a missing torch is one line here, not a traceback of each rank
+
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         results = context.SimpleQueue()
