@@ -16,7 +16,7 @@ class Plan:
     """A group of ranks as the cost model sees it.
 
     p: ranks.  link: the slowest that neighbours have.  switched: whether any pairs of ranks can talk side by side.
-    nodes: the two levels, where there are two; as if all nodes were as large as the smallest.
+    nodes: the two levels, where there are two; size of the largest of `count` nodes.  lanes: size of the smallest.
     """
 
     p: int
@@ -24,13 +24,15 @@ class Plan:
     switched: bool
     nodes: Nodes | None = None
     count: int = 1
+    lanes: int = 1
 
     def time(self, op: str, algorithm: str, n: float) -> float:
         """Seconds that the closed form gives for a vector of n bytes."""
         if algorithm == "hierarchical":
-            g = self.nodes.size
-            return cost(op, algorithm, g * self.count, n, node=g).time(self.nodes)
-        if self.nodes and algorithm in ("mst", "halving", "doubling"):  # the first rounds part the nodes, the rest stay inside
+            inside = cost(op, algorithm, self.nodes.size * self.count, n, node=self.nodes.size).inside
+            between = cost(op, algorithm, self.lanes * self.count, n, node=self.lanes).between
+            return TwoLevelCost(inside, between, self.lanes).time(self.nodes)
+        if algorithm in ("mst", "halving", "doubling") and self._halves_at_nodes():
             between = cost(op, algorithm, self.count, n)
             return TwoLevelCost(cost(op, algorithm, self.p, n) - between, between).time(self.nodes)
         return cost(op, algorithm, self.p, n).time(self.link)
@@ -40,19 +42,24 @@ class Plan:
         unfit = ([] if self.switched else ["halving", "doubling"]) + ([] if self.nodes else ["hierarchical"])
         return [name for name in algorithms(op) if name not in unfit]
 
+    def _halves_at_nodes(self) -> bool:
+        """Whether cutting the line in halves first parts the nodes, so that the later rounds are all inside."""
+        return self.nodes is not None and self.lanes == self.nodes.size and self.count.bit_count() == 1
+
 
 def plan(network: Network, ranks: Sequence[int]) -> Plan:
     """What `network` is for a group of `ranks`."""
     link = network.link(ranks)
     layout = Layout([network.node(rank) for rank in ranks])
-    if len(layout.members) == 1 or layout.lanes == 1:
+    largest = max(map(len, layout.members))
+    if len(layout.members) == 1 or largest == 1:
         return Plan(len(ranks), link, network.switched)
     inside = [network.link([ranks[i] for i in members]) for members in layout.members]
     between = network.link([ranks[members[0]] for members in layout.members])
     slowest = Link(max(link.alpha for link in inside), max(link.beta for link in inside), link.gamma)
-    nodes = Nodes(layout.lanes, slowest, between, network.nics)
     switched = network.switched and network.nics >= layout.lanes  # a card that ranks share is no switch
-    return Plan(len(ranks), link, switched, nodes, len(layout.members))
+    nodes = Nodes(largest, slowest, between, network.nics)
+    return Plan(len(ranks), link, switched, nodes, len(layout.members), layout.lanes)
 
 
 _plans: WeakKeyDictionary[Communicator, Plan] = WeakKeyDictionary()
