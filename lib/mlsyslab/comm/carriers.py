@@ -24,7 +24,8 @@ _TAGS = 2**30
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
     """The elements of `tensor` as a flat, contiguous tensor of bytes: every dtype can travel like this."""
-    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    plain = tensor.resolve_conj().resolve_neg().contiguous()
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8)  # a single element may have any stride
 
 
 class SharedCarrier:
@@ -145,7 +146,7 @@ class Nccl:
             data = post.tensor.resolve_conj().resolve_neg().contiguous() if post.kind == "send" else landing(post.tensor)
             self.works[post] = start, data
             operations.append(dist.P2POp(dist.isend if post.kind == "send" else dist.irecv,
-                                         data.reshape(-1).view(torch.uint8), post.peer))
+                                         raw(data), post.peer))
         works = dist.batch_isend_irecv(operations)
         for i, post in enumerate(posts):  # one work for the whole group, or one an operation, as torch's version has it
             self.works[post] += (works[i if len(works) == len(posts) else 0],)

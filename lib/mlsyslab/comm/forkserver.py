@@ -33,6 +33,12 @@ class Started(NamedTuple):
     life: socket.socket
 
 
+def send_status(life: socket.socket, status: int) -> None:
+    """Tell the caller how a rank ended, if it still listens."""
+    with life, contextlib.suppress(OSError):
+        life.send(_STATUS.pack(status))
+
+
 def status_of(life: socket.socket) -> int | None:
     """How the rank ended: its exit status, or minus the signal that killed it; None when nobody could tell."""
     try:
@@ -82,8 +88,8 @@ _server: ForkServer | None = None
 _starting = threading.Lock()
 
 
-def server() -> ForkServer:
-    """This process's fork server, started when it is first needed."""
+def start(out: int, err: int) -> Started:
+    """Start one rank that prints to the files `out` and `err`, from this process's fork server."""
     global _server
     with _starting:
         if _server is None or not _server.alive():
@@ -91,7 +97,7 @@ def server() -> ForkServer:
                 _server.socket.close()
             _server = ForkServer()
             atexit.register(_server.close)
-        return _server
+        return _server.start(out, err)
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
@@ -174,8 +180,7 @@ class _Server:
             status = os.waitstatus_to_exitcode(os.waitpid(ended.si_pid, 0)[1])
             life = self.lives.pop(ended.si_pid)
             self.selector.unregister(life)
-            with life, contextlib.suppress(OSError):
-                life.send(_STATUS.pack(status))
+            send_status(life, status)
 
     def _end(self, _cause=None) -> None:
         """The caller is gone."""

@@ -18,11 +18,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from mlsyslab.comm import wire
+from mlsyslab.comm import forkserver, fresh, wire
 from mlsyslab.comm.communicator import Communicator, Run
 from mlsyslab.comm.errors import Deadlock, RankFailed, Wait
-from mlsyslab.comm.forkserver import Started, server, status_of
+from mlsyslab.comm.forkserver import Started, status_of
 from mlsyslab.comm.link import Network
+from mlsyslab.comm.shared import available
 from mlsyslab.comm.trace import Event, Trace
 from mlsyslab.comm.world import Position, picture
 
@@ -78,6 +79,11 @@ def choose_backend(backend: str, ranks: int) -> str:
     return "gloo"
 
 
+def can_fork() -> bool:
+    """Whether ranks are forked from a helper that has imported torch; MLSYSLAB_FORK=0 says no."""
+    return sys.platform == "linux" and os.environ.get("MLSYSLAB_FORK") != "0"
+
+
 class _Launch:
     """One run, seen from the caller."""
 
@@ -95,12 +101,13 @@ class _Launch:
         self.last: dict[int, Position] = {}
 
     def run(self, fn, inputs, backend, link) -> Run:
+        start = forkserver.start if can_fork() else fresh.start
         with _output(self.selector) as (out, err), _meeting_place() as store:
             try:
                 job = _job(fn, link, self.size, backend, store)
                 for rank, given in enumerate(inputs):
                     packed = wire.dumps(given)
-                    self.ranks.append(server().start(out, err))
+                    self.ranks.append(start(out, err))
                     self._watch(rank)
                     with suppress(ConnectionError):  # a rank that died already is found out below
                         wire.send(self.ranks[rank].control, {**job, "rank": rank}, packed)
@@ -286,7 +293,14 @@ def _unwritten_sources() -> dict[str, list[str]]:
 
 @contextmanager
 def _meeting_place() -> Iterator[str]:
-    """A path at which the ranks find one another."""
+    """A path at which the ranks find one another; on Linux that of a file without a name, which cannot stay behind."""
+    if available():
+        file = os.memfd_create("mlsyslab-store")
+        try:
+            yield f"/proc/{os.getpid()}/fd/{file}"
+        finally:
+            os.close(file)
+        return
     with tempfile.TemporaryDirectory(prefix="mlsyslab-") as folder:
         yield os.path.join(folder, "store")
 
