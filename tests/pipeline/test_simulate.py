@@ -117,14 +117,15 @@ def test_messages_of_interleaving_are_v_times_as_many():
 
 
 def test_the_trace_tells_what_the_timeline_tells():
-    for name in ("1F1B", "DualPipeV", "interleaved", "PipeDream"):
-        timeline = simulate(schedule(name, 4, 9), F=2, I=3, W=1, link=Link(0.5, 0.25), message=2)
+    for name in ("1F1B", "DualPipeV", "interleaved", "PipeDream", "ZB-H2", "inference"):
+        timeline = simulate(schedule(name, 4, 9), F=2, I=3, W=1, link=Link(0.5, 0.25), message=2, activation=7)
         trace = timeline.trace
         assert trace.time == timeline.time
         assert trace.bubble == pytest.approx(timeline.bubble)
         assert [trace.busy(r) for r in range(4)] == pytest.approx(timeline.busy.tolist())
         assert sorted(e.label for e in trace if e.kind == "compute") == sorted(map(str, timeline.schedule))
         assert trace.messages() == len([e for e in trace if e.kind == "recv"])
+        assert [trace.peak_memory(r) for r in range(4)] == timeline.peak_activations
 
 
 def test_sending_without_overlap_holds_the_sender_up():
@@ -181,4 +182,4 @@ def test_a_hundred_thousand_actions():
     timeline = simulate(made)
     assert len(made) == 2 * 32 * 4 * 416
     assert timeline.time == 4 * 416 * 3 + 31 * 3
-    assert len(timeline.trace) == len(made)
+    assert len(timeline.trace) == 2 * len(made)  # computing; and keeping and freeing activations

@@ -12,7 +12,7 @@ import numpy as np
 from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.trace import Trace
-from mlsyslab.pipeline.columns import Columns
+from mlsyslab.pipeline.columns import B, Columns, F, W
 from mlsyslab.pipeline.memory import live_activations, weight_versions
 from mlsyslab.pipeline.schedule import KINDS, Schedule
 from mlsyslab.pipeline.validate import InvalidSchedule, check, deadlock
@@ -241,13 +241,23 @@ class Timeline:
 
     @cached_property
     def trace(self) -> Trace:
-        """The same events as a real run's: "compute" labelled with the action, "send" and "recv" with what is sent."""
+        """The same events as a real run's, each labelled with its action.
+
+        "compute"; "send" and "recv", labelled with the action whose result they carry; "alloc" and "free" of what a forward
+        keeps, from its start to the end of the action that frees it.
+        """
         columns, wire, trace = self.columns, self.wire, Trace(size=self.schedule.ranks)
-        labels = list(map(str, self.schedule))
-        trace.extend_columns(columns.rank, "compute", self.start, self.end, labels=labels, label=np.arange(len(labels)))
+        labels, number = list(map(str, self.schedule)), np.arange(len(self.start))
+        trace.extend_columns(columns.rank, "compute", self.start, self.end, labels=labels, label=number)
         if wire is not None:
-            action = np.array(wire.action, dtype=np.int64)
-            source, target, size = columns.rank[action], columns.addressee[action], np.array(wire.size)[action]
+            sent = np.array(wire.action, dtype=np.int64)
+            source, target, size = columns.rank[sent], columns.addressee[sent], np.array(wire.size)[sent]
             for kind, rank, peer in (("send", source, target), ("recv", target, source)):
-                trace.extend_columns(rank, kind, wire.start, wire.end, size, peer, labels, action)
+                trace.extend_columns(rank, kind, wire.start, wire.end, size, peer, labels, sent)
+        keeps = columns.kind == F
+        frees = np.isin(columns.kind, (B, W)) if self.schedule.trains else keeps
+        bytes = self.activation[columns.stage, columns.slice]
+        for kind, which, when in (("free", frees, self.end), ("alloc", keeps, self.start)):  # at one time, frees go first
+            at = when[which]
+            trace.extend_columns(columns.rank[which], kind, at, at, bytes[which], -1, labels, number[which])
         return trace
