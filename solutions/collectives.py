@@ -22,7 +22,8 @@ import math
 
 import torch
 
-from mlsyslab import Deadlock, Link, check, collectives, simulate
+from mlsyslab import Deadlock, Link, collectives, simulate
+from mlsyslab.check import collectives as check
 
 # %% [markdown] nbgrader={"grade_id": "world"}
 # ## A rank is a function

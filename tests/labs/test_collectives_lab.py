@@ -6,14 +6,15 @@ import re
 import threading
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
 import jupytext
 import pytest
 import torch
 from collectives_wrong import WRONG
 
-from mlsyslab import check
-from mlsyslab.check import inputs
+from mlsyslab.check import Wrong, inputs
+from mlsyslab.check import collectives as check
 from mlsyslab.check.contrast import contrast
 
 SOURCE = Path(__file__).parents[2] / "solutions" / "collectives.py"
@@ -36,7 +37,7 @@ def solved() -> dict:
 
 
 def message(exercise: str, fn, hidden: bool = False) -> str:
-    with pytest.raises(check.Wrong) as caught:
+    with pytest.raises(Wrong) as caught:
         getattr(check, exercise)(fn, hidden=hidden)
     return str(caught.value)
 
@@ -180,7 +181,7 @@ def test_the_empty_stub_is_told_so(exercise):
         raise NotImplementedError
 
     for hidden in (False, True):
-        assert f"{exercise} is not written yet" in message(exercise, stub, hidden)
+        assert message(exercise, stub, hidden).startswith(f"{exercise} is not written yet")
 
 
 def test_every_exercise_has_at_least_five_known_wrong_solutions():
@@ -217,8 +218,8 @@ def test_no_thread_stays_behind_after_a_deadlock_or_an_endless_loop(monkeypatch)
 
 
 def test_only_the_message_is_shown_in_a_notebook():
-    wrong = check.Wrong("one\ntwo")
-    assert wrong._render_traceback_() == ["one", "two"]
+    wrong = Wrong("one\ntwo")
+    assert wrong._render_traceback_() == ["Wrong: one", "two"]
 
 
 # -- inputs -----------------------------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ def test_contrast_names_the_condition(right, said):
     assert said in contrast([(traits, right(traits)) for traits in GRID])
 
 
-@pytest.mark.parametrize("right", [lambda t: False, lambda t: t["world size"] == 2, lambda t: (7 * t["length"] + t["root"]) % 3])
+@pytest.mark.parametrize("right", [lambda t: False, lambda t: t["world size"] == 2, lambda t: crc32(str(t).encode()) % 3])
 def test_contrast_is_silent_where_no_condition_explains_it(right):
     assert contrast([(traits, bool(right(traits))) for traits in GRID]) is None
 

@@ -47,10 +47,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong in one case. telling: whether it helps to know in which other cases it is right."""
+    """What is wrong in one case. unwritten: there is no solution yet.  endless: the call had to be ended."""
 
     text: str
-    telling: bool = True
+    unwritten: bool = False
+    endless: bool = False
 
 
 class Check(ABC):
@@ -84,17 +85,18 @@ class Check(ABC):
         print(f"{self.name}: right in {len(cases)} cases, for world sizes {listing(sorted({case.p for case in cases}))}.")
 
     def _message(self, fn: Callable[..., Any], case: Case, cases: Sequence[Case], problem: Problem) -> str:
+        if problem.unwritten:
+            return problem.text
         text = f"{self.name}, {traits(case.traits)}:\n  {problem.text}"
-        if not problem.telling:
+        if problem.endless:
             return text
         likely = contrast([(other.traits, self.problem(fn, other) is None) for other in cases])
         return f"{text}\n  {likely}" if likely else text
 
     def _failed(self, error: RankFailed | Deadlock, advice: str | None = None) -> Problem:
-        """A call that did not come to its end. Trying it elsewhere is no help when it runs for ever or isn't written."""
+        """A call that did not come to its end."""
         text = failure(self.name, error) + (f"\n  {advice}" if advice else "")
-        endless = isinstance(error, Deadlock) and bool(error.why)
-        return Problem(text, telling=not endless and not stub(error))
+        return Problem(text, unwritten=stub(error), endless=isinstance(error, Deadlock) and bool(error.why))
 
 
 class Exercise(Check):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from mlsyslab.comm.communicator import describe
 from mlsyslab.comm.errors import CommError, Deadlock, RankFailed
 
+IN_A_CELL = re.compile(r"/\S*/ipykernel_\d+/\d+\.py:(?=\d)")  # the file in which a notebook keeps a cell's code
 LIBRARY = str(Path(__file__).parents[1])
 
 
@@ -19,7 +21,7 @@ class Wrong(AssertionError):
     """A check found a mistake. In a notebook only its message is shown: the way through the checks helps nobody."""
 
     def _render_traceback_(self) -> list[str]:
-        return str(self).splitlines()
+        return f"Wrong: {self}".splitlines()
 
 
 class Forbidden(Exception):
@@ -69,8 +71,8 @@ def failure(name: str, error: RankFailed | Deadlock) -> str:
     """Why a run did not come to its end."""
     if isinstance(error, Deadlock):
         if error.why:
-            return f"{error}\n  Does a loop (or a recursion) there ever end?"
-        return f"Deadlock: {error}"
+            return f"{IN_A_CELL.sub('line ', str(error))}\n  Does a loop (or a recursion) there ever end?"
+        return f"Deadlock: {IN_A_CELL.sub('line ', str(error))}"
     cause = error.__cause__
     if stub(error):
         return f"{name} is not written yet: replace `raise NotImplementedError` by your solution"

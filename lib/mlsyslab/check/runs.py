@@ -1,4 +1,8 @@
-"""Running a student's function in the simulated world, and noting what its ranks said to one another."""
+"""Running a student's function in the simulated world, and noting what its ranks said to one another.
+
+`run` and `call` are the only places where a check calls it. What goes in and comes out is plain data: numbers, strings,
+lists, tensors, and a `Communicator`.
+"""
 
 from __future__ import annotations
 
