@@ -15,7 +15,7 @@ from mlsyslab.pipeline.execute import Executor, execute
 from mlsyslab.pipeline.memory import peak_activations
 from mlsyslab.pipeline.simulate import simulate as play
 
-OPTIMIZERS = {"SGD": lambda ps: torch.optim.SGD(ps, lr=0.3), "Adam": lambda ps: torch.optim.Adam(ps, lr=0.01)}
+OPTIMIZERS = {"SGD": lambda ps: torch.optim.SGD(ps, lr=0.05), "Adam": lambda ps: torch.optim.Adam(ps, lr=0.01)}
 SIZES = {"SGD": [(1, 3), (2, 1), (2, 5), (3, 7), (4, 2), (4, 8)], "Adam": [(2, 5), (4, 8)]}
 
 
