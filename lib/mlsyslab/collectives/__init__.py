@@ -5,6 +5,7 @@ result as a new tensor, and leaves its input as it was.
 """
 
 from mlsyslab.collectives.auto import Plan, choose, plan
+from mlsyslab.collectives.calibrate import MeasuredLink, calibrate, calibrate_on, measure
 from mlsyslab.collectives.cost import Cost, TwoLevelCost, algbw, busbw, cost, lower_bound
 from mlsyslab.collectives.counts import Count, counts
 from mlsyslab.collectives.operations import (
@@ -22,6 +23,6 @@ from mlsyslab.collectives.operations import (
 )
 from mlsyslab.collectives.parts import Parts, even_lengths
 
-__all__ = ["ALGORITHMS", "OPS", "Cost", "Count", "Parts", "Plan", "TwoLevelCost", "algbw", "all_gather", "all_reduce",
-           "all_to_all", "barrier", "broadcast", "busbw", "choose", "cost", "counts", "even_lengths", "gather",
-           "lower_bound", "plan", "reduce", "reduce_scatter", "scatter"]
+__all__ = ["ALGORITHMS", "OPS", "Cost", "Count", "MeasuredLink", "Parts", "Plan", "TwoLevelCost", "algbw", "all_gather",
+           "all_reduce", "all_to_all", "barrier", "broadcast", "busbw", "calibrate", "calibrate_on", "choose", "cost",
+           "counts", "even_lengths", "gather", "lower_bound", "measure", "plan", "reduce", "reduce_scatter", "scatter"]

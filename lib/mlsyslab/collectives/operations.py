@@ -211,13 +211,17 @@ def _averaged(total: torch.Tensor, op: str, p: int) -> torch.Tensor:
 # -- arguments --------------------------------------------------------------------------------------------------------
 
 
-def _algorithm(name: str, algorithm: str, comm: Communicator, nbytes: int) -> Callable:
-    table = ALGORITHMS[name]
-    if algorithm == "auto":
-        algorithm = choose_for(comm, name, nbytes)
-    if algorithm not in table:
-        raise ValueError(f"{name}(algorithm={algorithm!r}): {name} can be done by {', '.join(table)}, or auto")
-    return table[algorithm]
+def check_algorithm(op: str, algorithm: str) -> None:
+    """Raise an error unless `op` can be done by `algorithm`."""
+    if op not in ALGORITHMS:
+        raise ValueError(f"op={op!r}: an operation is one of {', '.join(ALGORITHMS)}")
+    if algorithm not in ALGORITHMS[op] and algorithm != "auto":
+        raise ValueError(f"{op}(algorithm={algorithm!r}): {op} can be done by {', '.join(ALGORITHMS[op])}, or auto")
+
+
+def _algorithm(op: str, algorithm: str, comm: Communicator, nbytes: int) -> Callable:
+    check_algorithm(op, algorithm)
+    return ALGORITHMS[op][choose_for(comm, op, nbytes) if algorithm == "auto" else algorithm]
 
 
 def _check_tensor(name: str, tensor: torch.Tensor, cut: bool = False) -> None:
