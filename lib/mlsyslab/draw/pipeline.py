@@ -19,7 +19,7 @@ from mlsyslab.pipeline import Schedule, Timeline, simulate
 #: What can be drawn: a schedule (simulated with I = W = F), a simulated run, the trace of any run.
 Source = Schedule | Timeline | Trace
 
-#: Fill of each kind, and what it is called. Lightness alone tells them apart too: 86, 79, 68, 38.
+#: Fill of each kind, and what it is called. They differ in lightness as well.
 KINDS = {"F": ("#a3cdf0", "forward"), "B": ("#58b890", "backward"), "I": ("#f9e08b", "input gradient"),
          "W": ("#8a4a7f", "weight gradient")}
 LANE, STRIP, GAP = 24, 15, 9  # px: height of the cells, of the memory below them, space to the next lane
@@ -205,7 +205,7 @@ class _Timetable(Picture):
             if cell.action.kind not in KINDS:
                 continue
             y, high = self._span(cell, top)
-            white = cell.action.kind == "W" and cell.tint < TINTS / 2
+            white = cell.action.kind == "W" and not cell.tint
             middle, wide = self.x((cell.start + cell.end) / 2), (cell.end - cell.start) * self.scale
             for words, size, baseline in self._said(cell, wide, y, high):
                 texts.setdefault((white, size), []).append(
