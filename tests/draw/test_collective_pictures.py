@@ -9,7 +9,7 @@ import pytest
 from ipywidgets import Dropdown, SelectionSlider, Stack
 
 from mlsyslab import Link
-from mlsyslab.collectives import ALGORITHMS
+from mlsyslab.collectives import ALGORITHMS, MeasuredLink
 from mlsyslab.collectives.cost import cost
 from mlsyslab.draw import widgets
 from mlsyslab.draw.collectives import (
@@ -18,15 +18,19 @@ from mlsyslab.draw.collectives import (
     SIZES,
     closed_form,
     clusters,
+    compared,
     cost_table,
     crossover,
     explorer,
+    fitted,
     flat_algorithms,
+    look_of,
     operations,
     reading,
     ring_on_a_line,
     short_name,
     steps,
+    this_machine,
     walk,
 )
 from mlsyslab.draw.holdings import GAP, PITCH, Holdings, runs, span
@@ -142,7 +146,8 @@ def test_the_shaded_stretches_cover_the_axis_and_name_the_fastest(op, p, network
     for x, width, look in stretches:
         n = SIZES[0] * (SIZES[-1] / SIZES[0]) ** ((x + width / 2 - left) / (right - left))
         times = {name: cost(op, name, p, n).time(link) for name in names}
-        assert times[names[int(look[1:])]] == pytest.approx(min(times.values()), rel=0.02)
+        named = next(name for name in names if look_of(name) == int(look[1:]))
+        assert times[named] == pytest.approx(min(times.values()), rel=0.02)
 
 
 def test_a_reading_lists_the_fastest_first():
@@ -154,7 +159,7 @@ def test_a_reading_lists_the_fastest_first():
 
 def test_points_and_curves_lie_inside_the_plot():
     curve = [(2.0**k, 1e-6 + 2.0**k * 1e-9) for k in range(4, 24)]
-    root = parse(loglog([Curve("a curve", curve), Curve("", curve[::4], points=True)], "a plot", cursor=2.0**10))
+    root = parse(loglog([Curve("a curve", curve), Curve("", curve[::4], points=True)], "a plot"))
     width, height = float(root.get("width")), float(root.get("height"))
     for circle in root.iter(f"{SVG}circle"):
         assert 0 <= float(circle.get("cx")) <= width and 0 <= float(circle.get("cy")) <= height
@@ -162,6 +167,25 @@ def test_points_and_curves_lie_inside_the_plot():
     points = [tuple(map(float, point.split())) for point in path.get("d")[1:].split("L")]
     assert points == sorted(points) and all(0 <= x <= width and 0 <= y <= height for x, y in points)
     assert [y for _, y in points] == sorted((y for _, y in points), reverse=True)
+
+
+def test_measurements_are_points_and_predictions_lines():
+    link = MeasuredLink(1e-6, 1e-9, 0, messages=((64, 1.1e-6), (4096, 5e-6), (2**20, 1.1e-3)))
+    root = parse(fitted(link))
+    assert len(list(root.iter(f"{SVG}circle"))) == 3 and len(of_class(root, "curve")) == 1
+    points = dict.fromkeys(("mst", "ring"), ((2 ** 10, 1e-05), (2 ** 20, 0.002)))
+    root = parse(compared(points, points, "both"))
+    assert len(list(root.iter(f"{SVG}circle"))) == 4 and len(of_class(root, "curve")) == 2
+
+
+def test_a_measurement_says_where_it_was_made():
+    assert re.search(r".+, \d+ cores, Python 3\.\d+\.\d+, PyTorch \d+\.\d+\.\d+, \d\d \w+ \d{4}$", this_machine())
+
+
+def test_algorithms_of_one_operation_look_different():
+    for op in PICTURED:
+        looks = [look_of(name) for name in flat_algorithms(op)]
+        assert len(set(looks)) == len(looks)
 
 
 def test_no_plot_of_nothing():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import math
+import os
+import platform
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 from ipywidgets import VBox
 
 from mlsyslab.collectives import ALGORITHMS
+from mlsyslab.collectives.calibrate import MeasuredLink, Points
 from mlsyslab.collectives.cost import cost, lower_bound
 from mlsyslab.comm import Link, Mesh
 from mlsyslab.draw.holdings import BeforeAfter, Holdings, Row
@@ -119,25 +124,25 @@ SIZES = [2**k for k in range(8, 31)]
 
 
 def crossover(op: str = "all_reduce", p: int = 8, link: Link = NETWORKS["InfiniBand NDR"], *,
-              sizes: Sequence[int] = SIZES, cursor: int | None = None, title: str = "",
+              algorithms: Sequence[str] | None = None, sizes: Sequence[int] = SIZES,
               limits: tuple[float, float] | None = None) -> Picture:
     """Time over vector length for each algorithm, the stretch where each is the fastest, and the lower bound.
 
-    cursor: a length (bytes) to mark.  limits: seconds that the axis spans.
+    algorithms: by default all that take ranks to be equally near.  sizes: bytes.  limits: seconds that the axis spans.
     """
-    flat = flat_algorithms(op)
+    flat = flat_algorithms(op) if algorithms is None else list(algorithms)
     times = {name: [(n, cost(op, name, p, n).time(link)) for n in sizes] for name in flat}
-    curves = [Curve(short_name(name), times[name]) for name in flat]
+    curves = [Curve(short_name(name), times[name], look=look_of(name)) for name in flat]
     curves.append(Curve("lower bound", [(n, lower_bound(op, p, n).time(link)) for n in sizes], look=4))
     won = []
-    for look, name in enumerate(flat):
+    for name in flat:
         best = [n for i, n in enumerate(sizes) if min(flat, key=lambda other: times[other][i][1]) == name]
         if best:
             halfway = (sizes[1] / sizes[0]) ** 0.5  # to the next length, where another may be the fastest
             won.append((max(best[0] / halfway, sizes[0]), min(best[-1] * halfway, sizes[-1]),
-                        look, short_name(name)))
+                        look_of(name), short_name(name)))
     said = "; ".join(f"{name} is fastest from {size_of(first)} to {size_of(last)}" for first, last, _, name in won)
-    return loglog(curves, title or f"{TITLES.get(op, op)} on {p} ranks", said, won=won, cursor=cursor, limits=limits)
+    return loglog(curves, f"{TITLES.get(op, op)} on {p} ranks", said, won=won, limits=limits)
 
 
 def explorer(op: str = "all_reduce", ps: Sequence[int] = (2, 4, 8, 16, 64, 256, 1024),
@@ -170,9 +175,45 @@ def flat_algorithms(op: str) -> list[str]:
     return [name for name in ALGORITHMS[op] if name != "hierarchical"]
 
 
+def look_of(algorithm: str) -> int:
+    """Colour and dash of an algorithm, the same in every plot."""
+    return ("mst", "ring", "halving", "doubling", "pairwise", "bruck").index(algorithm) % 4
+
+
 def short_name(algorithm: str) -> str:
     """An algorithm in one word."""
     return NAMES[algorithm].split(" ")[0]
+
+
+# -- what was measured ------------------------------------------------------------------------------------------------
+
+def fitted(link: MeasuredLink) -> Picture:
+    """Messages of a calibrated link as they were timed, and the line alpha + n beta through them."""
+    line = [(n, link.time(n)) for n, _ in link.messages]
+    return loglog([Curve("α + nβ", line, look=0), Curve("", link.messages, points=True, look=0)], "Messages, timed",
+                  f"a latency of {time_of(link.alpha)}", x_name="length of the message", height=280)
+
+
+def compared(predicted: Mapping[str, Points], measured: Mapping[str, Points], title: str) -> Picture:
+    """Times of algorithms by name: predicted as lines, measured as points."""
+    curves = [Curve(short_name(name), at, look=look_of(name)) for name, at in predicted.items()]
+    curves += [Curve("", at, points=True, look=look_of(name)) for name, at in measured.items()]
+    return loglog(curves, title, "lines are predictions, dots are measurements")
+
+
+def this_machine() -> str:
+    """What a measurement depends on: processor, cores, versions, and the day."""
+    return (f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+            f"PyTorch {torch.__version__.split('+')[0]}, {datetime.date.today():%d %B %Y}")
+
+
+def processor() -> str:
+    """The name of the processor, as Linux knows it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), platform.machine())
+    except OSError:
+        return platform.machine()
 
 
 # -- where ranks stand ------------------------------------------------------------------------------------------------

@@ -17,19 +17,20 @@ LETTERS = "abcdefgh"  # the vectors of ranks 0 … 7
 #: A class and a colour (Okabe and Ito 2008, grey for black) for each rank's data, and for a finished sum.
 RANKS = {"ra": "#e69f00", "rb": "#56b4e9", "rc": "#009e73", "rd": "#f0e442", "re": "#0072b2", "rf": "#d55e00",
          "rg": "#cc79a7", "rh": "#999999"}
-SUM = "#3d4752"
-_DARK = {"re", "sum"}  # on which letters are white
+#: Letters are dark, but for these: white on blue, and on a finished sum, which has the colour of text, that of the page.
+_LETTERS_ON = {"re": "on white", "sum": "on back"}
 
 HIGH, GAP = 20, 3  # px: the height of a box, and the space below it
 PITCH = HIGH + GAP
 HEAD, LEAST = 20, 320  # px: a line of text above everything; the least width of a picture with messages
 
-CSS = (STYLE + "".join(f".mls .{name}{{stroke:{colour}}}" for name, colour in (*RANKS.items(), ("sum", SUM)))
+CSS = (STYLE + "".join(f".mls .{name}{{stroke:{colour}}}" for name, colour in (*RANKS.items(), ("sum", "var(--ink)")))
        + f".mls .has path,.mls .room{{stroke-dasharray:{HIGH} {GAP}}}"
        ".mls .room{stroke:var(--rule);opacity:.55}.mls .new{stroke:var(--ink);stroke-width:1.8}"
        ".mls .msg{stroke:var(--ink);stroke-width:1.5}.mls path.head{fill:var(--ink);stroke:none}"
        ".mls text.on{fill:#111;text-anchor:middle;font-size:12px}.mls text.white{fill:#fff}"
-       ".mls .halo{stroke:var(--pst-color-background,var(--jp-layout-color0,#fff));stroke-width:4;paint-order:stroke}")
+       ".mls{--page:var(--pst-color-background,var(--jp-layout-color0,#fff))}.mls text.back{fill:var(--page)}"
+       ".mls .halo{stroke:var(--page);stroke-width:4;paint-order:stroke}")
 
 
 class Boxes(Picture):
@@ -75,7 +76,7 @@ class Boxes(Picture):
     def _fill(self, state: Sequence[Holding], live: Sequence[frozenset[int]] | None) -> None:
         """Fill the boxes: a vertical stroke, dashed as the boxes are, for each run of boxes with the same stripe."""
         rows: dict[tuple[str, float, float], list[int]] = defaultdict(list)  # by class, place and width of the stripe
-        letters: dict[bool, list[tuple[float, float, str]]] = defaultdict(list)
+        letters: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
         for rank, holding in enumerate(state):
             for row, piece in enumerate(holding):
                 if piece is None or (live is not None and row not in live[rank]):
@@ -84,13 +85,13 @@ class Boxes(Picture):
                     x = self.x(rank) + shift
                     rows[name, x, width].append(row)
                     if letter:
-                        letters[name in _DARK].append((x, self.y(row) + 14, letter))
+                        letters[_LETTERS_ON.get(name, "on")].append((x, self.y(row) + 14, letter))
         strokes: dict[tuple[str, float], str] = defaultdict(str)
         for (name, x, width), numbers in rows.items():
             for first, last in runs(numbers):
                 strokes[name, width] += f"M{x:g} {self.y(first):g}v{self.y(last) + HIGH - self.y(first):g}"
         inside = "".join(f'<path class="{name}" stroke-width="{width:g}" d="{d}"/>' for (name, width), d in strokes.items())
-        inside += "".join(signs(at, "on white" if white else "on") for white, at in letters.items())
+        inside += "".join(signs(at, classes) for classes, at in letters.items())
         if inside:
             self._add("g", "has", inside)
 

@@ -18,7 +18,7 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 100, 30, 42  # px round the plot
 WIDTH = 680
 
 CSS = (STYLE + ".mls .curve{fill:none;stroke-width:2.2}.mls .grid{stroke:var(--rule);stroke-width:.7}"
-       ".mls .won{stroke:none;fill-opacity:.5}.mls .cursor{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:3 3}"
+       ".mls .won{stroke:none;fill-opacity:.5}"
        + "".join(f".mls .c{i}{{stroke:var(--{kind}-edge);stroke-dasharray:{dash or 'none'}}}"
                  f".mls .p{i}{{fill:var(--{kind}-edge);stroke:none}}.mls text.p{i}{{fill:var(--{kind}-edge)}}"
                  f".mls .w{i}{{fill:var(--{kind})}}" for i, (kind, dash) in enumerate(LINES)))
@@ -35,14 +35,14 @@ class Curve:
 
 
 def loglog(curves: Sequence[Curve], title: str, description: str = "", *, width: float = WIDTH, height: float = 360,
-           won: Sequence[tuple[float, float, int, str]] = (), cursor: float | None = None, x_name: str = "vector length n",
+           won: Sequence[tuple[float, float, int, str]] = (), x_name: str = "vector length n",
            y_name: str = "time", limits: tuple[float, float] | None = None) -> Picture:
     """Plot curves of seconds over bytes.
 
-    won: (from, to, look, name) of stretches of the x axis to shade, as "here the ring wins".  cursor: bytes at which to
-    draw a vertical line and read off the values.  limits: seconds that the y axis spans (by default what the curves do).
+    won: (from, to, look, name) of stretches of the x axis to shade, as "here the ring wins".
+    limits: seconds that the y axis spans (by default what the curves do).
     """
-    return _LogLog(curves, title, description, width, height, x_name, y_name, limits).draw(won, cursor)
+    return _LogLog(curves, title, description, width, height, x_name, y_name, limits).draw(won)
 
 
 class _LogLog(Picture):
@@ -66,7 +66,7 @@ class _LogLog(Picture):
         share = math.log(max(t, self.ts[0]) / self.ts[0]) / math.log(self.ts[1] / self.ts[0])
         return self.height - BOTTOM - share * (self.height - TOP - BOTTOM)
 
-    def draw(self, won, cursor) -> Picture:
+    def draw(self, won) -> Picture:
         bottom, right = self.height - BOTTOM, self.width - RIGHT
         for first, last, look, name in won:
             x1, x2 = self.x(max(first, self.ns[0])), self.x(min(last, self.ns[1]))
@@ -83,8 +83,6 @@ class _LogLog(Picture):
                 d = "L".join(f"{number(self.x(n))} {number(self.y(t))}" for n, t in curve.at if t > 0)
                 self._add("path", f"curve c{look}", d=f"M{d}")
         self._names(right)
-        if cursor is not None:
-            self._cursor(cursor, bottom)
         return self
 
     def _axes(self, bottom: float, right: float) -> None:
@@ -106,13 +104,6 @@ class _LogLog(Picture):
         for y, name, look in wanted:
             last = max(y, last + 15)
             self.text(right + 8, last + 4, name, f"p{look}")
-
-    def _cursor(self, n: float, bottom: float) -> None:
-        """A vertical line at n, and a mark on each curve there."""
-        self.line(self.x(n), TOP, self.x(n), bottom, "cursor")
-        for curve, look in self.curves:
-            t = next((t for m, t in curve.at if m >= n), curve.at[-1][1])
-            self.circle(self.x(n), self.y(t), 4.2, f"p{look}")
 
 
 def size_of(n: float) -> str:
