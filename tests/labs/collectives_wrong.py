@@ -368,6 +368,15 @@ def all_gather_send_first(comm, part, lengths):
     return whole
 
 
+@wrong("ring_all_gather", "with `to` and `source` on its two sides")
+def all_gather_one_neighbour(comm, part, lengths):
+    p, rank = comm.size, comm.rank
+    whole, slots = room(part, lengths, rank)
+    for k in range(p - 1):
+        comm.sendrecv(slots[(rank - k) % p], (rank + 1) % p, slots[(rank - k - 1) % p], (rank + 1) % p)
+    return whole
+
+
 @wrong("ring_all_gather", "sends and receives at the same time")
 def all_gather_by_turns(comm, part, lengths):
     p, rank = comm.size, comm.rank
@@ -581,10 +590,16 @@ def short_returns_on_the_root(comm, tensor, op):
     return total
 
 
-@wrong("short_all_reduce", "lacks what ranks 1, 2 and 3 had")
+@wrong("short_all_reduce", "Does the second collective begin with what the first one gave")
 def short_broadcasts_the_input(comm, tensor, op):
     collectives.reduce(comm, tensor, 0, op, algorithm="mst")
     return collectives.broadcast(comm, tensor, 0, algorithm="mst")
+
+
+@wrong("short_all_reduce", "Does the second collective begin with what the first one gave")
+def short_two_roots(comm, tensor, op):
+    total = collectives.reduce(comm, tensor, comm.size - 1, op, algorithm="mst")
+    return collectives.broadcast(comm, tensor if total is None else total, 0, algorithm="mst")
 
 
 @wrong("short_all_reduce", "rounds; a reduce and a broadcast")
@@ -933,6 +948,17 @@ def exchange_one_way(comm, row):
             comm.send(row, comm.rank + 1)
         if has_left:
             comm.recv(left, comm.rank - 1)
+    return torch.stack([left, row, right])
+
+
+@wrong("exchange", "does every rank send to both its neighbours?")
+def exchange_sends_to_the_left_only(comm, row):
+    left, right, has_left, has_right = neighbours(comm, row)
+    works = [comm.isend(row, comm.rank - 1)] if has_left else []
+    works += [comm.irecv(right, comm.rank + 1)] if has_right else []
+    comm.wait_all(works)
+    if has_left:
+        comm.recv(left, comm.rank - 1)
     return torch.stack([left, row, right])
 
 

@@ -46,6 +46,9 @@ class AllReduce(Exercise):
         except CommError:
             return None
         for rank, result in enumerate(sums.results):
+            if isinstance(result, torch.Tensor) and torch.equal(result, marked(p, length)[rank]):
+                return (f"Rank {rank} returned the tensor that it was given. Does the second collective begin with what the "
+                        "first one gave, on the rank that has it?")
             if isinstance(result, torch.Tensor) and (wrong := miscounted(result, p)):
                 return f"What rank {rank} returned {wrong}."
         return None

@@ -121,6 +121,8 @@ class Exchange(Exercise):
 
     def advise(self, error):
         if isinstance(error, Deadlock) and not error.why:
+            if all(wait.kind == "recv" for wait in error.waits):
+                return "All that wait here wait to receive: does every rank send to both its neighbours?"
             return ("A send ends when it has been received. Let the receiver be there at the same time: comm.sendrecv, "
                     "comm.irecv before comm.send, or let every second rank receive first.")
         return None

@@ -67,8 +67,8 @@ class Ring(Exercise):
 
     def advise(self, error):
         if isinstance(error, Deadlock) and not error.why:
-            return ("In a ring every rank sends and receives in each step: comm.sendrecv(tensor, to, out, source) does both "
-                    "at once.")
+            return ("In a ring every rank sends to the right and receives from the left in each step: "
+                    "comm.sendrecv(tensor, to, out, source) does both at once, with `to` and `source` on its two sides.")
         if isinstance(error.__cause__, CommError):
             return ("The part that rank r sends in a step has to be the one that rank r+1 expects then. "
                     "Parts can differ in length by one.")
