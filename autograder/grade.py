@@ -37,9 +37,14 @@ class Job:
     unsafe: bool
     stop: Event
 
-    def digest(self, content: bytes) -> str:
+    def digest(self, submission: read.Submission) -> str:
         """Changes whenever the submission, the lab, the seed or a limit does."""
-        parts = (content, self.course.source(self.lab).read_bytes(), self.seed.encode(), repr(self.limits).encode())
+        try:
+            content = submission.content()
+        except NeedsPerson as why:
+            content = str(why).encode()
+        parts = (content, submission.timestamp(), self.course.source(self.lab).read_bytes(), self.seed.encode(),
+                 repr(self.limits).encode())
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
@@ -79,12 +84,8 @@ def lab_exercises(course: Course, lab: str) -> list[Exercise]:
 
 def _graded(job: Job, submission: read.Submission) -> bool:
     """Whether there is an outcome of just this content already."""
-    try:
-        digest = job.digest(submission.content())
-    except NeedsPerson:
-        return False
     last = Outcome.load(job.course.outcome(job.lab, submission.student))
-    return last is not None and last.digest == digest
+    return last is not None and last.digest == job.digest(submission)
 
 
 def _results(job: Job, submissions: list[read.Submission], workers: int):
@@ -102,13 +103,11 @@ def _results(job: Job, submissions: list[read.Submission], workers: int):
 
 
 def work(job: Job, submission: read.Submission) -> Result:
-    """Grade one submission. Whatever is wrong with it ends in an outcome, never in an exception."""
-    digest = ""
+    """Grade one submission. Whatever is wrong with it, or with the grader, ends in an outcome, never in an exception."""
     try:
-        content = submission.content()
-        digest = job.digest(content)
+        digest = job.digest(submission)
         handed_in = submission.time()
-        notebook = sanitise(read.parse(content), job.course, job.lab, submission.student)
+        notebook = sanitise(read.parse(submission.content()), job.course, job.lab, submission.student)
         execution = execute(notebook, job.limits, job.seed, job.unsafe, job.stop)
         points = scores(execution.notebook, job.exercises)
         kind = LIMITED if execution.limits else GRADED

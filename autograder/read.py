@@ -37,13 +37,18 @@ class Submission:
             raise NeedsPerson(f"{path.name} has {path.stat().st_size:,} bytes; more than {LARGEST:,} are not read")
         return path.read_bytes()
 
-    def time(self) -> datetime | None:
-        """When it was handed in, from nbgrader's timestamp.txt; None where there is no such file."""
+    def timestamp(self) -> bytes:
+        """The beginning of nbgrader's timestamp.txt; nothing where there is no such file."""
         path = self.folder / "timestamp.txt"
         if path.is_symlink() or not path.is_file():
-            return None
+            return b""
+        with path.open("rb") as file:
+            return file.read(100).strip()
+
+    def time(self) -> datetime | None:
+        """When it was handed in, as its timestamp says; None where that says nothing."""
         try:
-            return parse_utc(path.read_bytes()[:100].decode().strip())
+            return parse_utc(self.timestamp().decode() or None)
         except (ValueError, OverflowError) as error:
             raise NeedsPerson(f"timestamp.txt holds no time: {error}") from error
 

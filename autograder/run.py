@@ -38,11 +38,12 @@ def execute(notebook: NotebookNode, limits: Limits, seed: str, unsafe: bool = Fa
     environment = {"NBGRADER_EXECUTION": "autograde", "MLSYSLAB_SEED": seed, "PYTHONHASHSEED": "0",
                    "PYTHONDONTWRITEBYTECODE": "1"}
     run = _Run(cells)
-    with sandbox.Process([sys.executable, "-I", str(INSIDE)], job, limits, [INSIDE], environment, unsafe) as process:
+    argv = [sys.executable, "-I", str(INSIDE) if unsafe else "/inside.py"]
+    with sandbox.Process(argv, job, limits, {"/inside.py": INSIDE}, environment, unsafe) as process:
         try:
             for line in process.lines(limits.submission, PER_NOTEBOOK * limits.output, stop):
                 run.take(line)
-            complaint = "" if run.done else process.complaint()
+            complaint = "" if run.done else f"it ended before it was done: {process.complaint()}"
         except sandbox.Ended as ended:
             complaint = str(ended)
     if run.begun is None and cells:

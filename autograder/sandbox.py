@@ -35,15 +35,15 @@ class Stopped(Exception):
     """The person at the keyboard has stopped the grading."""
 
 
-def command(argv: Sequence[str], shown: Sequence[Path], environment: Mapping[str, str], limits: Limits) -> list[str]:
+def command(argv: Sequence[str], shown: Mapping[str, Path], environment: Mapping[str, str], limits: Limits) -> list[str]:
     """The bubblewrap call that runs `argv` and shows it only Python, its packages and the files of `shown`, read-only."""
-    call = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
-    for path in (*SYSTEM, *map(str, (*_python(), *shown))):
-        call += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind-try", path, path]
-    for scratch in ("/dev/shm", HOME):
-        if scratch == "/dev/shm":
-            call += ["--proc", "/proc", "--dev", "/dev"]
+    call = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dev", "/dev"]
+    for scratch in ("/dev/shm", HOME):  # before the rest: the checkout itself may lie in /tmp
         call += ["--size", str(limits.disk), "--tmpfs", scratch]
+    for path in (*SYSTEM, *map(str, _python())):
+        call += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind-try", path, path]
+    for path, file in shown.items():
+        call += ["--ro-bind", str(file), path]
     call += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
     for name, value in environment.items():
         call += ["--setenv", name, value]
@@ -51,10 +51,14 @@ def command(argv: Sequence[str], shown: Sequence[Path], environment: Mapping[str
 
 
 def _python() -> list[Path]:
-    """The folders that this Python, its packages and the library lie in."""
-    library = Path(find_spec("mlsyslab").origin).parent
-    folders = {Path(sys.prefix), Path(sys.base_prefix), library}
-    return sorted(folder for folder in folders if not folder.is_relative_to("/usr"))
+    """The folders that this Python, its packages and the library lie in; where a link leads to them, the link too."""
+    folders = {Path(sys.prefix), Path(sys.base_prefix), Path(find_spec("mlsyslab").origin).parent}
+    python = Path(sys.executable)
+    while python.is_symlink():
+        python = python.parent / python.readlink()
+        folders.add(python.parent.parent)
+    folders |= {folder.resolve() for folder in folders}
+    return sorted(folder for folder in folders if folder != Path("/") and not folder.is_relative_to("/usr"))
 
 
 @cache
@@ -62,7 +66,7 @@ def missing() -> str | None:
     """Why there is no sandbox on this machine, with the remedy; None when there is one."""
     if shutil.which("bwrap") is None:
         return f"there is no sandbox, because bubblewrap isn't installed: {REMEDY}"
-    trial = subprocess.run(command(["/usr/bin/env", "true"], [], {}, Limits()), capture_output=True, text=True, check=False)
+    trial = subprocess.run(command(["/usr/bin/env", "true"], {}, {}, Limits()), capture_output=True, text=True, check=False)
     if trial.returncode == 0:
         return None
     why = trial.stderr.strip().splitlines()[-1:] or [f"exit status {trial.returncode}"]
@@ -73,10 +77,10 @@ def missing() -> str | None:
 class Process:
     """A process in the sandbox, for a `with` block; at its end the process and all that it started are dead.
 
-    given: its standard input.  shown: files that it can read.  unsafe: run it with no sandbox at all.
+    given: its standard input.  shown: files that it can read, by the path where it finds them.  unsafe: no sandbox at all.
     """
 
-    def __init__(self, argv: Sequence[str], given: bytes, limits: Limits, shown: Sequence[Path] = (),
+    def __init__(self, argv: Sequence[str], given: bytes, limits: Limits, shown: Mapping[str, Path],
                  environment: Mapping[str, str] | None = None, unsafe: bool = False):
         if not unsafe and (why := missing()):
             raise CourseError(why)
