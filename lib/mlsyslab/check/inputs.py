@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from random import Random
 
 import torch
@@ -10,7 +11,7 @@ import torch
 SEED = "MLSYSLAB_SEED"
 #: World sizes, the most telling first: with two ranks everyone is a neighbour, with one nearly everything is right.
 SIZES = (4, 3, 2, 5, 8, 1)
-DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.float64, torch.int32)
+DTYPES = (torch.int64, torch.bfloat16, torch.float64, torch.int32, torch.float32)
 
 
 def source(name: str, hidden: bool) -> Random:
@@ -18,7 +19,7 @@ def source(name: str, hidden: bool) -> Random:
     return Random(f"{name}/{os.environ.get(SEED, '0')}" if hidden else name)
 
 
-def tensor(rng: Random, shape: tuple[int, ...], dtype: torch.dtype, values: range = range(-7, 8)) -> torch.Tensor:
+def tensor(rng: Random, shape: tuple[int, ...], dtype: torch.dtype, values: Sequence[int] = range(-7, 8)) -> torch.Tensor:
     """Whole numbers, so small that sums over any world of the checks are exact in every dtype, bfloat16 too."""
     size = torch.Size(shape).numel()
     return torch.tensor([rng.choice(values) for _ in range(size)], dtype=torch.int64).to(dtype).reshape(shape)
@@ -45,8 +46,3 @@ def distinct(rng: Random, shape: tuple[int, ...], dtype: torch.dtype) -> torch.T
     """Whole numbers of which no two are equal, so that what arrives somewhere can be recognized; exact in every dtype."""
     size = torch.Size(shape).numel()
     return torch.tensor(rng.sample(range(-255, 256), size), dtype=torch.int64).to(dtype).reshape(shape)
-
-
-def even_lengths(length: int, p: int) -> list[int]:
-    """The rows of each of p parts as `torch.tensor_split` cuts them."""
-    return [len(part) for part in torch.empty(length).tensor_split(p)]

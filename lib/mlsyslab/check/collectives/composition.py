@@ -25,7 +25,7 @@ class AllReduce(Exercise):
         cases = []
         for p in inputs.SIZES:
             for number, (shape, op) in enumerate(reductions(rng, p)):
-                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number), op), op))
+                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number + p), op), op))
         return cases
 
     def example(self, p):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from random import Random
 
@@ -18,9 +19,17 @@ from mlsyslab.comm import CommError, Deadlock
 class Ring(Exercise):
     """What the two rings have in common: p-1 steps, in each a message from every rank to the same neighbour."""
 
-    #: bytes that each rank should send, where the world passes its messages to the right (step 1) or to the left (step -1)
+    @abstractmethod
+    def parts(self, case: Case) -> list[torch.Tensor]:
+        """What the tensor is cut into."""
+
+    @abstractmethod
     def bytes_of(self, parts: Sequence[torch.Tensor], rank: int, step: int) -> int:
-        raise NotImplementedError
+        """What `rank` should send, where messages go to the right (step 1) or to the left (step -1)."""
+
+    @abstractmethod
+    def judge_steps(self, case: Case, outcome: Outcome, step: int) -> str | None:
+        """Whether each step did what it should."""
 
     def judge(self, case, outcome):
         p, parts = case.p, self.parts(case)
@@ -40,14 +49,6 @@ class Ring(Exercise):
         if outcome.trace.rounds > p - 1:
             return (f"it took {outcome.trace.rounds} rounds instead of p-1 = {p - 1}: in each step every rank sends and "
                     "receives at the same time (comm.sendrecv), so that all links are busy")
-        return None
-
-    def parts(self, case: Case) -> list[torch.Tensor]:
-        """What the tensor is cut into."""
-        raise NotImplementedError
-
-    def judge_steps(self, case: Case, outcome: Outcome, step: int) -> str | None:
-        """Whether each step carried what it should."""
         return None
 
     def direction(self, outcome: Outcome, p: int) -> int | None:
@@ -82,7 +83,7 @@ class RingAllGather(Ring):
         cases = []
         for p in inputs.SIZES:
             for number, shape in enumerate(inputs.shapes(rng, p)):
-                cases.append(self.case(inputs.distinct(rng, shape, inputs.dtype(number)), p))
+                cases.append(self.case(inputs.distinct(rng, shape, inputs.dtype(number + p)), p))
         return cases
 
     def example(self, p):
@@ -90,8 +91,9 @@ class RingAllGather(Ring):
 
     def case(self, whole: torch.Tensor, p: int) -> Case:
         """`whole`, cut into a part for each rank."""
-        lengths = inputs.even_lengths(len(whole), p)
-        return Case([(part, lengths) for part in whole.tensor_split(p)], [whole] * p, inputs.about(p, whole))
+        parts = whole.tensor_split(p)
+        lengths = [len(part) for part in parts]
+        return Case([(part, lengths) for part in parts], [whole] * p, inputs.about(p, whole))
 
     def parts(self, case):
         return [part for part, _ in case.arguments]
@@ -141,7 +143,7 @@ class RingReduceScatter(Ring):
         cases = []
         for p in inputs.SIZES:
             for number, (shape, op) in enumerate(reductions(rng, p)):
-                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number), op), op))
+                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number + p), op), op))
         return cases
 
     def example(self, p):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import abstractmethod
 from random import Random
 
 import torch
@@ -31,7 +32,7 @@ class FromRoot(Exercise):
         cases = []
         for p in inputs.SIZES:
             pairs = itertools.product(roots(rng, p), inputs.shapes(rng, p))
-            cases += [self.case(rng, p, root, shape, inputs.dtype(number)) for number, (root, shape) in enumerate(pairs)]
+            cases += [self.case(rng, p, root, shape, inputs.dtype(number + p)) for number, (root, shape) in enumerate(pairs)]
         return cases
 
     def example(self, p):
@@ -43,9 +44,9 @@ class FromRoot(Exercise):
         about = inputs.about(p, given[0], root=root)
         return Case([(tensor, root) for tensor in given], self.expected(given[root], p), about)
 
+    @abstractmethod
     def expected(self, tensor: torch.Tensor, p: int) -> list[torch.Tensor]:
         """What each rank should return when the root brings `tensor`."""
-        raise NotImplementedError
 
     def judge(self, case, outcome):
         p, root = case.p, case.traits["root"]
