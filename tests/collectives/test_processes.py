@@ -6,9 +6,10 @@ One world a p, in which all cases run one after another.
 import pytest
 import torch
 import torch.distributed as dist
-from collective_cases import REDUCING, WORLDS, call, counted, expected, grid, inputs, same
+from collective_cases import REDUCING, WORLDS, Case, call, counted, expected, grid, inputs, same
 
-from mlsyslab import launch
+from mlsyslab import CommError, collectives, launch
+from mlsyslab.collectives import even_lengths
 
 GLOO = {torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64}  # that Gloo reduces
 OPS = {"sum": dist.ReduceOp.SUM, "product": dist.ReduceOp.PRODUCT, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
@@ -74,3 +75,28 @@ def test_every_algorithm_agrees_with_the_definition_and_with_torch_distributed(p
                 assert same(torchs[i], result), (case, rank, torchs[i], result)
                 compared += 1
     assert compared > 20 * p
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_long_vectors_are_the_messages_that_the_closed_forms_say(p):
+    """However a long message is cut on its way, the trace shows it as one, and one combination for it."""
+    rows = 1_200_001
+    cases = [Case("all_reduce", "ring", even_lengths(rows, p), dtype=torch.int64, reduction="max"),
+             Case("reduce_scatter", "ring", even_lengths(rows, p), dtype=torch.float32),
+             Case("reduce_scatter", "ring", [rows] + [0] * (p - 1), True, dtype=torch.int8),
+             Case("reduce_scatter", "ring", [700_000] + [3] * (p - 1), True, tail=(2,), dtype=torch.int32),
+             Case("all_reduce", "hierarchical", even_lengths(rows, p), dtype=torch.float32)]
+    given = [inputs(case, 0) for case in cases]
+    for case, tensors in zip(cases, given, strict=True):
+        run = launch(lambda comm, x, case=case: call(comm, case, x), tensors, backend="gloo")
+        assert all(map(same, run.results, expected(case, tensors))), case
+        for rank, count in enumerate(counted(case)):
+            found = run.trace.messages(rank), run.trace.bytes_sent(rank), run.trace.bytes_combined(rank)
+            assert found == (count.messages, count.sent, count.combined), (case, rank)
+
+
+@pytest.mark.parametrize("rows", [10, 2_000_000])
+def test_ranks_that_disagree_on_their_shapes_are_told(rows):
+    with pytest.raises(CommError, match="which expects"):
+        launch(lambda comm, x: collectives.all_reduce(comm, x, algorithm="ring"), [torch.ones(rows), torch.ones(rows + 4)],
+               backend="gloo")

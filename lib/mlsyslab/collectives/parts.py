@@ -29,10 +29,6 @@ class Parts:
             return self.tensor[self.cuts[first]:self.cuts[last]]
         return self.tensor[self.cuts[ranks]:self.cuts[ranks + 1]]
 
-    def room(self) -> torch.Tensor:
-        """An empty tensor that any one part fits into: `room[:len(part)]`."""
-        return self.tensor.new_empty((max(self.lengths), *self.tensor.shape[1:]))
-
     def reordered(self, order: Sequence[int]) -> Parts:
         """A copy in which the parts of the ranks `order[0]`, `order[1]`, … follow one another."""
         return Parts(torch.cat([self[rank] for rank in order]), [self.lengths[rank] for rank in order])

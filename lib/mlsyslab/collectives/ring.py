@@ -29,9 +29,5 @@ def reduce_scatter(comm: Communicator, parts: Parts, op: str) -> None:
     left with partial results.
     """
     p, rank = comm.size, comm.rank
-    room = parts.room()
     for k in range(p - 1):
-        mine = parts[(rank - k - 2) % p]
-        incoming = room[:len(mine)]
-        comm.sendrecv(parts[(rank - k - 1) % p], (rank + 1) % p, incoming, (rank - 1) % p)
-        comm.combine(mine, incoming, op)
+        comm.sendrecv_combine(parts[(rank - k - 1) % p], (rank + 1) % p, parts[(rank - k - 2) % p], (rank - 1) % p, op)

@@ -81,6 +81,17 @@ class Communicator(ABC):
         self._wait([self._isend(tensor, self.ranks[to], tag), received])
         return out
 
+    def sendrecv_combine(self, tensor: torch.Tensor, to: int, acc: torch.Tensor, source: int, op: str = "sum",
+                         tag: int = 0) -> torch.Tensor:
+        """Send `tensor` to rank `to` while what comes from rank `source` is combined into `acc`; returns `acc`.
+
+        A `sendrecv` and a `combine` in one, so that a world in which they can overlap may do so, piece by piece. Whoever
+        is at the other end calls it too.
+        """
+        incoming = torch.empty_like(acc)
+        self.sendrecv(tensor, to, incoming, source, tag)
+        return self.combine(acc, incoming, op)
+
     def isend(self, tensor: torch.Tensor, to: int, tag: int = 0) -> Work:
         """Begin to send; do not change `tensor` before `.wait()` has returned."""
         self._check(tensor, to, tag, "isend(to")
@@ -103,11 +114,7 @@ class Communicator(ABC):
         The one place where a reduction is computed, so that a simulated clock can charge gamma a byte for it.
         op: "sum", "product", "min", "max", or "mean" (which sums; whoever asked for the mean divides once, at the end).
         """
-        if op not in COMBINE:
-            raise ValueError(f"op={op!r}: a reduction is one of {', '.join(COMBINE)}")
-        if acc.shape != incoming.shape or acc.dtype != incoming.dtype:
-            raise ValueError(f"combine needs two tensors of one shape and dtype, "
-                             f"not {describe(acc)} and {describe(incoming)}")
+        check_combine(acc, incoming, op)
         start = self.now()
         COMBINE[op](acc, incoming)
         self._combined(start, acc.nbytes)
@@ -190,6 +197,14 @@ class Communicator(ABC):
             raise ValueError(f"{name}={peer}): rank {peer} cannot send to or receive from itself; copy the tensor instead")
         if type(tag) is not int or not 0 <= tag <= MAX_TAG:
             raise ValueError(f"tag={tag!r}: a tag is an int, 0 … {MAX_TAG}")
+
+
+def check_combine(acc: torch.Tensor, incoming: torch.Tensor, op: str) -> None:
+    """Raise an error unless `incoming` can be combined into `acc` by `op`."""
+    if op not in COMBINE:
+        raise ValueError(f"op={op!r}: a reduction is one of {', '.join(COMBINE)}")
+    if acc.shape != incoming.shape or acc.dtype != incoming.dtype:
+        raise ValueError(f"combine needs two tensors of one shape and dtype, not {describe(acc)} and {describe(incoming)}")
 
 
 def describe(tensor: torch.Tensor) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import contextmanager
 
 import torch
 
 from mlsyslab.comm.carriers import mark
-from mlsyslab.comm.communicator import MAX_TAG, Communicator
+from mlsyslab.comm.communicator import COMBINE, MAX_TAG, Communicator, check_combine
 from mlsyslab.comm.world import World
 
+_PIECE = 1 << 20  # bytes that are still in the cache when they are combined
 _MEETING = MAX_TAG + 1  # the tag of barriers and splits
 
 
@@ -18,9 +20,8 @@ class ProcessCommunicator(Communicator):
     """A communicator over processes: those that `launch` starts, or torchrun or Slurm.
 
     Messages between ranks of one machine go through shared memory, between machines through Gloo, between GPUs through
-    NCCL. A message is copied into shared memory when it is sent and out of it when the receive is waited for; so what is
-    long is fastest in segments that still are in the cache when the other side takes them (a quarter to 1 MiB), two or
-    more under way, each an `isend` or `irecv`, waited for one by one.
+    NCCL. A message is copied into shared memory when it is sent and out of it when the receive is waited for;
+    `sendrecv_combine` takes a long one out piece by piece and combines each while it is in the cache.
     """
 
     def __init__(self, world: World, ranks: list[int], context: int = 0):
@@ -37,6 +38,35 @@ class ProcessCommunicator(Communicator):
 
     def _wait(self, works):
         self.world.wait(works)
+
+    def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
+        if self.device.type == "cuda" or max(tensor.nbytes, acc.nbytes) <= _PIECE:
+            return super().sendrecv_combine(tensor, to, acc, source, op, tag)
+        self._check(tensor, to, tag, "sendrecv_combine(to")
+        self._check(acc, source, tag, "sendrecv_combine(source")
+        check_combine(acc, acc, op)
+        start = self.now()
+        combining = self._in_pieces(tensor, self.ranks[to], acc, self.ranks[source], COMBINE[op], tag)
+        end = self.now()
+        self.record("send", start, end, tensor.nbytes, self.ranks[to])
+        self.record("recv", start, end, acc.nbytes, self.ranks[source])
+        self.record("combine", end - combining, end, acc.nbytes)
+        return acc
+
+    def _in_pieces(self, tensor, to, acc, source, combine, tag) -> float:
+        """Exchange and combine what is long piece by piece, each while it is in the cache; returns seconds of combining."""
+        world, context, seconds = self.world, self.context, 0.0
+        into = pieces(acc)
+        room = torch.empty_like(into[0])
+        sends = [world.post("send", piece, to, context, tag, traced=False) for piece in pieces(tensor)]
+        for piece in into:
+            incoming = room[:len(piece)]
+            world.wait([world.post("recv", incoming, source, context, tag, traced=False)])
+            start = time.monotonic()
+            combine(piece, incoming)
+            seconds += time.monotonic() - start
+        world.wait(sends)
+        return seconds
 
     def compute(self, seconds, label=""):
         if seconds < 0:
@@ -102,3 +132,12 @@ class ProcessCommunicator(Communicator):
             known = torch.cat([known, come])
         self.world.meeting = None
         return known.roll(self.rank, 0).tolist()
+
+
+def pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    """A contiguous tensor as it is where it is short, else in equal flat pieces of up to `_PIECE` bytes.
+
+    Both ends of a message cut alike; where they disagree on its length, the first piece shows it.
+    """
+    count = -(-tensor.nbytes // _PIECE)
+    return [tensor.detach()] if count <= 1 else tensor.detach().view(-1).split(-(-tensor.numel() // count))
