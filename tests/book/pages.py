@@ -67,6 +67,6 @@ SETTLED = """async () => {
   if (window.MathJax) await window.MathJax.startup.promise;
   const places = document.querySelectorAll('script[type="application/vnd.jupyter.widget-view+json"]').length;
   const sliders = [...document.querySelectorAll('.noUi-handle')];
-  return document.querySelectorAll('.widget-subarea > .jupyter-widgets, .cell_output .jupyter-widgets.widget-vbox').length >= places
+  return document.querySelectorAll('.cell_output .jupyter-widgets.widget-vbox').length >= places
     && sliders.every(slider => slider.hasAttribute('aria-label')) && document.fonts.status === 'loaded';
 }"""

@@ -33,37 +33,46 @@ def test_mathematics_is_typeset(browser, site, html, name):
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_arrow_keys_move_widgets(browser, site, name):
+def test_arrow_keys_move_widgets(browser, site, html, name):
     with visit(browser, site, name) as page:
-        widgets = page.page.locator(".cell_output > .output > .jupyter-widgets, .widget-subarea > .jupyter-widgets")
-        for number in range(widgets.count()):
-            widget = widgets.nth(number)
+        widgets = page.page.locator(WIDGET).all()
+        for widget in widgets:
             for slider in widget.locator(".noUi-handle:visible").all():
                 check_slider(page.page, widget, slider)
+        assert len(widgets) == (html / name).read_text().count('type="application/vnd.jupyter.widget-view+json"')
         assert page.errors == []
 
 
+#: A whole widget, not one inside another.
+WIDGET = ".jupyter-widgets.widget-vbox:not(.jupyter-widgets .jupyter-widgets)"
+
+
 def check_slider(page, widget, slider):
-    """Right and left arrow show something else and the same again."""
-    assert slider.get_attribute("aria-label")
+    """One arrow key shows something else, the other the same again."""
     slider.focus()
-    before, place = widget.inner_html(), slider.get_attribute("aria-valuetext")
+    before, place = picture(widget), slider.get_attribute("aria-valuetext")
     forth, back = ("ArrowRight", "ArrowLeft") if at_start(slider) else ("ArrowLeft", "ArrowRight")
     page.keyboard.press(forth)
-    page.wait_for_function("([slider, old]) => slider.getAttribute('aria-valuetext') !== old", arg=[slider.element_handle(), place])
-    assert picture(widget.inner_html()) != picture(before)
+    wait_until(page, slider, "!==", place)
+    assert picture(widget) != before
     page.keyboard.press(back)
-    page.wait_for_function("([slider, old]) => slider.getAttribute('aria-valuetext') === old", arg=[slider.element_handle(), place])
-    assert picture(widget.inner_html()) == picture(before)
+    wait_until(page, slider, "===", place)
+    assert picture(widget) == before
+
+
+def wait_until(page, slider, sign: str, place: str):
+    """Wait until what the slider says is, or isn't, `place`."""
+    page.wait_for_function(f"([slider, place]) => slider.getAttribute('aria-valuetext') {sign} place",
+                           arg=[slider.element_handle(), place])
 
 
 def at_start(slider) -> bool:
     return float(slider.get_attribute("aria-valuenow")) <= float(slider.get_attribute("aria-valuemin"))
 
 
-def picture(inside: str) -> str:
-    """The part of a widget below its controls."""
-    return inside[inside.find("mls-figure"):]
+def picture(widget) -> str:
+    """What a widget shows below its controls."""
+    return "".join(figure.inner_html() for figure in widget.locator(".widget-html-content").all())
 
 
 @pytest.mark.parametrize("name", ["index.html", *CHAPTERS])
