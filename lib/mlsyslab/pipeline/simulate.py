@@ -110,19 +110,21 @@ def _play(columns: Columns, duration: np.ndarray, wire: _Wire | None, overlap: b
     With a wire, actions end in order of time, so that messages queue in the order in which they are ready. Without one,
     order makes no difference, and a stack does.
     """
-    to, duration, rank_of = columns.addressee.tolist(), duration.tolist(), columns.rank.tolist()
-    # joined actions count as one: `inputs` and `width` of the first are those of both
-    awaited, width = columns.awaited.tolist(), [1] * len(rank_of)
-    inputs = [(i,) if i >= 0 else () for i in awaited]
-    for i in np.flatnonzero(columns.joined).tolist():
-        inputs[i], width[i] = inputs[i] + inputs[i + 1], 2
-    end, arrived, start = [0.0] * len(rank_of), [-1.0] * len(rank_of), [0.0] * len(rank_of)
+    rank_of, to, duration = columns.rank.tolist(), columns.addressee.tolist(), duration.tolist()
+    inputs = [(i,) if i >= 0 else () for i in columns.awaited.tolist()]  # the actions whose messages an action waits for
+    outputs = [(i,) if rank >= 0 else () for i, rank in enumerate(to)]  # the actions whose results it sends
+    second = np.flatnonzero(columns.joined) + 1
+    for i in second.tolist():  # joined actions go as one, in the place of the first
+        inputs[i - 1] += inputs[i]
+        outputs[i - 1] += outputs[i]
+    width = (1 + columns.joined).tolist()
+    start, end, arrived = [0.0] * len(to), [0.0] * len(to), [-1.0] * len(to)
     at, stop, free = columns.first[:-1].tolist(), columns.first[1:].tolist(), [0.0] * columns.schedule.ranks
     waiting: dict[int, int] = {}  # action: the rank that waits for its result
     events: list[tuple[float, int]] = []  # (end, action) of what is running
     push, pop = (list.append, list.pop) if wire is None else (heappush, heappop)
-    idle = list(range(len(at)))  # ranks to start, if the input of their next action is there or on its way
-    while idle or events:
+    idle = list(range(len(at)))  # ranks that may have something to start
+    while True:
         while idle:
             rank = idle.pop()
             i = at[rank]
@@ -144,19 +146,19 @@ def _play(columns: Columns, duration: np.ndarray, wire: _Wire | None, overlap: b
             break
         now, i = pop(events)
         rank = rank_of[i]
-        free[rank] = now
-        for j in range(i, i + width[i]):
-            start[j], end[j] = start[i], now
-            if to[j] >= 0:
-                arrived[j] = there = now if wire is None else wire.send(j, rank, to[j], now)
-                if not overlap and there > free[rank]:
-                    free[rank] = there
-                if j in waiting:
-                    idle.append(waiting.pop(j))
+        end[i] = free[rank] = now
+        for j in outputs[i]:
+            arrived[j] = there = now if wire is None else wire.send(j, rank, to[j], now)
+            if not overlap and there > free[rank]:
+                free[rank] = there
+            if j in waiting:
+                idle.append(waiting.pop(j))
         idle.append(rank)
     if at != stop:
         raise InvalidSchedule(columns.schedule, list(deadlock(columns)))
-    return np.array(start), np.array(end)
+    start, end = np.array(start), np.array(end)
+    start[second], end[second] = start[second - 1], end[second - 1]
+    return start, end
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,9 @@ from mlsyslab.pipeline.schedules.registry import register
 
 @register("interleaved")
 def interleaved(p: int, m: int, chunks: int = 2) -> Schedule:
-    """Bubble (p-1)(F+B) in chunk time, a v-th of 1F1B's, where m is a multiple of p; v times the messages.
+    """Bubble (p-1)(F+B) in chunk time, a v-th of 1F1B's, where m >= p; v times the messages.
+
+    Rank r keeps min(m v, (v-1)p + 2(p-1-r) + 1) chunks of activations, where m is a multiple of p.
 
     Microbatches go in rounds of p, or of as even a size as m allows: a round passes through the rank's first chunk, then
     its second, and so on, and backwards in reverse. Rank r holds stages r, p + r, 2p + r, … . With one chunk it is 1F1B.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from mlsyslab.pipeline.schedule import Schedule
 
@@ -43,7 +45,20 @@ def schedule(name: str, stages: int, microbatches: int, chunks: int | None = Non
         if option not in taken:
             choice = f"it takes {', '.join(taken)}" if taken else "it has no options"
             raise ValueError(f"{name} takes no {option}; {choice}")
-    return generator(stages, microbatches, **options)
+    with _collector_at_rest():
+        return generator(stages, microbatches, **options)
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Without cyclic garbage collection, which would search all actions made so far, again and again, for cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _find(name: str) -> Callable[..., Schedule]:

@@ -6,13 +6,20 @@ from mlsyslab.pipeline.schedules.registry import register
 
 @register("ZB-H1")
 def zb_h1(p: int, m: int) -> Schedule:
-    """Bubble (p-1)(F+I-W), and no more than 1F1B's p activations: rank r holds each W back by r microbatches."""
+    """Bubble (p-1)(F+I-W), and no more than 1F1B's p activations: rank r holds each W back by r microbatches.
+
+    The bubble is that where W takes no longer than F and I, and m >= p; else it is larger.
+    """
     return Schedule("ZB-H1", [_rank(r, m, in_flight=p - r, held_back=r) for r in range(p)])
 
 
 @register("ZB-H2")
 def zb_h2(p: int, m: int) -> Schedule:
-    """Bubble (p-1)(F+I-2W) within each rank's span, for 2p-1 activations: more forwards fill the wait before the first I."""
+    """Bubble (p-1)(F+I-2W) within a rank's span, for 2p-1 activations: more forwards fill the wait before the first I.
+
+    The bubble is that, on the rank that waits most, where W takes no longer than F and I, and m >= 2p-1. It is 0 for
+    F = I = W, but not in the makespan, as rank r starts r forwards late and ends as late.
+    """
     return Schedule("ZB-H2", [_rank(r, m, in_flight=2 * (p - r) - 1, held_back=2 * r) for r in range(p)])
 
 
