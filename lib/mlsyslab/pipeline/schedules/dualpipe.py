@@ -14,8 +14,9 @@ from mlsyslab.pipeline.schedules.registry import register
 def dualpipe(p: int, m: int) -> Schedule:
     """Bubble (p/2-1)(F&B+B-3W), p+1 activations and twice the parameters: rank r holds stages r and p-1-r.
 
-    The bubble is that for F = I = W and even m >= 2p. Even microbatches go down from rank 0, odd ones up from rank p-1. F&B: seconds of a forward and a backward that run
-    together. For fewer microbatches than 2p it is the timetable of 2p with the others left out.
+    F&B: seconds of a forward and a backward that run together. The bubble is that for F = I = W and even m >= 2p.
+    Even microbatches go down from rank 0, odd ones up from rank p-1. For fewer microbatches than 2p it is the timetable of
+    2p with the others left out.
     """
     if p % 2:
         raise ValueError(f"DualPipe puts stages r and p-1-r on rank r, two different ones: it needs an even number of "
@@ -35,7 +36,7 @@ def dualpipe(p: int, m: int) -> Schedule:
 def dualpipev(p: int, m: int, chunks: int = 2) -> Schedule:
     """Bubble (p-1)(F&B+B-3W) in chunk time, 2p+1 chunks of activations: rank r holds stages r and 2p-1-r.
 
-    The bubble is that for F = I = W and m >= 2p. For fewer microbatches than 2p it is the timetable of 2p with the others left out.
+    The bubble is that for F = I = W and m >= 2p. For fewer microbatches it is the timetable of 2p with the others left out.
     """
     if chunks != 2:
         raise ValueError(f"DualPipeV puts two chunks on every rank, the arms of the V: it needs chunks=2, not {chunks}")
