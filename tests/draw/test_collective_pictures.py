@@ -34,7 +34,7 @@ from mlsyslab.draw.collectives import (
     walk,
 )
 from mlsyslab.draw.holdings import GAP, PITCH, Holdings, runs, span
-from mlsyslab.draw.plot import Curve, loglog, size_of, time_of
+from mlsyslab.draw.plot import Curve, loglog, size_of, ticks, time_of
 from mlsyslab.draw.watch import watch
 
 CASES = [(op, algorithm) for op in PICTURED for algorithm in ALGORITHMS[op]]
@@ -191,6 +191,11 @@ def test_algorithms_of_one_operation_look_different():
 def test_no_plot_of_nothing():
     with pytest.raises(ValueError, match="at least one curve"):
         loglog([], "empty")
+
+
+def test_ticks_are_round_and_enough():
+    assert ticks(3e-6, 2e-3) == pytest.approx([1e-5, 1e-4, 1e-3])
+    assert ticks(3e-3, 3e-2) == pytest.approx([5e-3, 1e-2, 2e-2])
 
 
 def test_units():

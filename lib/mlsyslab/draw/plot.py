@@ -14,8 +14,8 @@ from mlsyslab.draw.timeline import unit_of
 
 #: Colour (a kind of `picture.COLOURS`) and dash of the first, second, … curve.
 LINES = (("send", ""), ("mark", "7 3"), ("compute", "2 3"), ("combine", "10 3 2 3"), ("quiet", "4 2"))
-LEFT, RIGHT, TOP, BOTTOM = 58, 100, 30, 42  # px round the plot
-WIDTH = 680
+LEFT, RIGHT, TOP, BOTTOM = 54, 84, 30, 42  # px round the plot
+WIDTH = 540  # px
 
 CSS = (STYLE + ".mls .curve{fill:none;stroke-width:2.2}.mls .grid{stroke:var(--rule);stroke-width:.7}"
        ".mls .won{stroke:none;fill-opacity:.5}"
@@ -34,29 +34,30 @@ class Curve:
     look: int | None = None  # which of LINES; by default its place among the curves
 
 
-def loglog(curves: Sequence[Curve], title: str, description: str = "", *, width: float = WIDTH, height: float = 360,
+def loglog(curves: Sequence[Curve], title: str, description: str = "", *, height: float = 340,
            won: Sequence[tuple[float, float, int, str]] = (), x_name: str = "vector length n",
-           y_name: str = "time", limits: tuple[float, float] | None = None) -> Picture:
+           limits: tuple[float, float] | None = None) -> Picture:
     """Plot curves of seconds over bytes.
 
     won: (from, to, look, name) of stretches of the x axis to shade, as "here the ring wins".
+    height: px.  x_name: what the x axis counts.
     limits: seconds that the y axis spans (by default what the curves do).
     """
-    return _LogLog(curves, title, description, width, height, x_name, y_name, limits).draw(won)
+    return _LogLog(curves, title, description, height, x_name, limits).draw(won)
 
 
 class _LogLog(Picture):
     css = CSS
 
-    def __init__(self, curves, title, description, width, height, x_name, y_name, limits):
-        super().__init__(width, height, title, description or title)
+    def __init__(self, curves, title, description, height, x_name, limits):
+        super().__init__(WIDTH, height, title, description or title)
         if not curves or any(not curve.at for curve in curves):
             raise ValueError("loglog needs at least one curve, and at least one point in each")
         self.curves = [(curve, i if curve.look is None else curve.look) for i, curve in enumerate(curves)]
-        self.x_name, self.y_name = x_name, y_name
+        self.x_name = x_name
         ns = [n for curve in curves for n, _ in curve.at]
-        ts = [t for curve in curves for _, t in curve.at if t > 0] if limits is None else limits
-        self.ns, self.ts = (min(ns), max(ns)), (min(ts), max(ts))
+        ts = [t for curve in curves for _, t in curve.at if t > 0]
+        self.ns, self.ts = (min(ns), max(ns)), limits or (min(ts) / 1.25, max(ts) * 1.25)
 
     def x(self, n: float) -> float:
         share = math.log(n / self.ns[0]) / math.log(self.ns[1] / self.ns[0])
@@ -91,11 +92,11 @@ class _LogLog(Picture):
         for power in range(first, int(math.log2(self.ns[1]) + 1e-9) + 1, every):
             self.line(self.x(2**power), TOP, self.x(2**power), bottom, "grid")
             self.text(self.x(2**power), bottom + 16, size_of(2**power), "soft small mid")
-        for power in range(math.ceil(math.log10(self.ts[0]) - 1e-9), int(math.floor(math.log10(self.ts[1]) + 1e-9)) + 1):
-            self.line(LEFT, self.y(10.0**power), right, self.y(10.0**power), "grid")
-            self.text(LEFT - 7, self.y(10.0**power) + 4, time_of(10.0**power), "soft small end")
+        for t in ticks(*self.ts):
+            self.line(LEFT, self.y(t), right, self.y(t), "grid")
+            self.text(LEFT - 7, self.y(t) + 4, time_of(t), "soft small end")
         self.text((LEFT + right) / 2, bottom + 36, self.x_name, "soft mid")
-        self.text(LEFT, TOP - 18, self.y_name, "soft mid")
+        self.text(LEFT, TOP - 18, "time", "soft mid")
 
     def _names(self, right: float) -> None:
         """Each curve's name at its end, moved apart where they would meet."""
@@ -104,6 +105,13 @@ class _LogLog(Picture):
         for y, name, look in wanted:
             last = max(y, last + 15)
             self.text(right + 8, last + 4, name, f"p{look}")
+
+
+def ticks(least: float, most: float) -> list[float]:
+    """Powers of ten from `least` to `most`, and 2 and 5 times these where there would be few."""
+    factors = (1, 2, 5) if most / least < 100 else (1,)
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    return [f * 10.0**power for power in powers for f in factors if least <= f * 10.0**power <= most]
 
 
 def size_of(n: float) -> str:
