@@ -68,9 +68,10 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
     found = read.find(submissions or course.submitted, lab)
     register(course, lab)
     job = Job(course, lab, lab_exercises(course, lab), limits or Limits(), course.seed(), unsafe, Event())
-    new = [submission for submission in found if again or not _graded(job, submission)]
+    old = set() if again else _graded(job, found)
+    new = [submission for submission in found if submission.student not in old]
     with progress or Progress(quiet=True) as bar:
-        bar.begin(len(new), len(found) - len(new))
+        bar.begin(len(new), len(old))
         for result in _results(job, new, workers):
             record(course, lab, result.outcome, result.notebook, result.handed_in)
             bar.advance(result.outcome)
@@ -82,10 +83,13 @@ def lab_exercises(course: Course, lab: str) -> list[Exercise]:
     return exercises(nbformat.read(make_notebook(course, lab), as_version=4))
 
 
-def _graded(job: Job, submission: read.Submission) -> bool:
-    """Whether there is an outcome of just this content already."""
-    last = Outcome.load(job.course.outcome(job.lab, submission.student))
-    return last is not None and last.digest == job.digest(submission)
+def _graded(job: Job, submissions: list[read.Submission]) -> set[str]:
+    """The students whose submission is in the gradebook, with an outcome of just this content."""
+    with job.course.gradebook() as gradebook:
+        entered = {submission.student_id for submission in gradebook.assignment_submissions(job.lab)}
+    last = {student: Outcome.load(job.course.outcome(job.lab, student)) for student in entered}
+    return {submission.student for submission in submissions
+            if (outcome := last.get(submission.student)) and outcome.digest == job.digest(submission)}
 
 
 def _results(job: Job, submissions: list[read.Submission], workers: int):

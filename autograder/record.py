@@ -8,6 +8,7 @@ from datetime import datetime
 import nbformat
 from nbconvert.exporters import HTMLExporter
 from nbformat import NotebookNode
+from nbgrader.api import Gradebook
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from sqlalchemy.exc import SAWarning
@@ -21,15 +22,28 @@ from autograder.pipeline import preprocess
 
 
 def register(course: Course, lab: str) -> None:
-    """Enter a lab with its cells and points into the gradebook."""
+    """Enter a lab with its cells and points into the gradebook.
+
+    nbgrader doesn't change the cells of a lab that has been graded. Where they have changed, the lab is entered anew, and
+    so all its submissions are graded anew, unless that would drop what a person wrote.
+    """
     with course.gradebook() as gradebook:
         gradebook.update_or_create_assignment(lab)
     try:
         released(course, lab, Config())
     except RuntimeError as error:
-        raise CourseError(f"the exercises of {lab} have changed since submissions were entered into {course.db_url} "
-                          f"({error}); give another folder with --grades, or drop what was entered: "
-                          f"nbgrader db assignment remove {lab} --force") from error
+        with course.gradebook() as gradebook:
+            if _written_by_hand(gradebook, lab):
+                raise CourseError(f"the exercises of {lab} have changed since people wrote grades or comments into "
+                                  f"{course.db_url}; grade into another folder with --grades") from error
+            gradebook.remove_assignment(lab)
+        register(course, lab)
+
+
+def _written_by_hand(gradebook: Gradebook, lab: str) -> bool:
+    parts = [part for submission in gradebook.assignment_submissions(lab) for part in submission.notebooks]
+    return any(grade.manual_score is not None or grade.extra_credit for part in parts for grade in part.grades) \
+        or any(comment.manual_comment for part in parts for comment in part.comments)
 
 
 def record(course: Course, lab: str, outcome: Outcome, notebook: NotebookNode | None, handed_in: datetime | None) -> None:

@@ -277,7 +277,7 @@ def test_a_submission_reaches_nothing_of_the_course(tmp_path, monkeypatch):
     assert set(answers[8:10]) <= no_network and answers[12] == "KeyError", answers
     assert not (tmp_path / "planted").exists() and not (ROOT / "lib" / "mlsyslab" / "planted.py").exists()
     page = course.feedback("tiny", "spy").read_text()
-    assert "<script>document.title" not in page and "onerror" not in page
+    assert "planted" in page and "<script>document.title" not in page and "<img src=x" not in page
 
 
 # -- the command ----------------------------------------------------------------------------------------------------------
@@ -358,13 +358,20 @@ def test_the_limit_of_the_whole_submission_ends_it(tmp_path):
     assert outcome.points["test-count"] == 0  # it came after the end
 
 
-def test_a_lab_whose_exercises_changed_is_not_mixed_with_older_grades(tmp_path):
+def test_a_lab_whose_exercises_changed_is_graded_anew_unless_a_person_wrote_grades(tmp_path):
     course = new_course(tmp_path)
     samples.make(course, "tiny", tmp_path / "samples")
     shutil.copytree(tmp_path / "samples" / "cleo", course.submitted / "cleo")
     run(course)
     source = course.source("tiny")
     source.write_text(source.read_text().replace('"test-double"', '"another-test"'))
+    (outcome,) = run(course)
+    assert "another-test" in outcome.points and "test-double" not in outcome.points
+
+    with course.gradebook() as gradebook:
+        gradebook.find_grade("another-test", "tiny", "tiny", "cleo").manual_score = 1
+        gradebook.db.commit()
+    source.write_text(source.read_text().replace('"another-test"', '"third-test"'))
     with pytest.raises(CourseError, match="exercises of tiny have changed.*--grades"):
         run(course)
 
