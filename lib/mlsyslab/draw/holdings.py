@@ -29,7 +29,8 @@ CSS = (STYLE + "".join(f".mls .{name}{{stroke:{colour}}}" for name, colour in (*
        ".mls .room{stroke:var(--rule);opacity:.55}.mls .new{stroke:var(--ink);stroke-width:1.8}"
        ".mls .msg{stroke:var(--ink);stroke-width:1.5}.mls path.head{fill:var(--ink);stroke:none}"
        ".mls text.on{fill:#111;text-anchor:middle;font-size:12px}.mls text.white{fill:#fff}"
-       ".mls{--page:var(--pst-color-background,var(--jp-layout-color0,#fff))}.mls text.back{fill:var(--page)}"
+       ".mls{--page:var(--pst-color-background,var(--jp-layout-color0,#fff))}"
+       "[data-theme=dark] .mls{--page:var(--pst-color-background,#14181e)}.mls text.back{fill:var(--page)}"
        ".mls .halo{stroke:var(--page);stroke-width:4;paint-order:stroke}")
 
 

@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from mlsyslab.draw.picture import STYLE, Picture, number
 from mlsyslab.draw.timeline import unit_of
 
-#: Colour (a kind of `picture.COLOURS`) and dash of the first, second, … curve.
-LINES = (("send", ""), ("mark", "7 3"), ("compute", "2 3"), ("combine", "10 3 2 3"), ("quiet", "4 2"))
+#: Colour, shade (both named as in `picture`) and dash of the first, second, … curve.
+LINES = (("send-edge", "send", "none"), ("mark-edge", "mark", "7 3"), ("compute-edge", "compute", "2 3"),
+         ("combine-edge", "combine", "10 3 2 3"), ("soft", "quiet", "4 2"))
 LEFT, RIGHT, TOP, BOTTOM = 54, 84, 30, 42  # px round the plot
 WIDTH = 540  # px
 
 CSS = (STYLE + ".mls .curve{fill:none;stroke-width:2.2}.mls .grid{stroke:var(--rule);stroke-width:.7}"
        ".mls .won{stroke:none;fill-opacity:.5}"
-       + "".join(f".mls .c{i}{{stroke:var(--{kind}-edge);stroke-dasharray:{dash or 'none'}}}"
-                 f".mls .p{i}{{fill:var(--{kind}-edge);stroke:none}}.mls text.p{i}{{fill:var(--{kind}-edge)}}"
-                 f".mls .w{i}{{fill:var(--{kind})}}" for i, (kind, dash) in enumerate(LINES)))
+       + "".join(f".mls .c{i}{{stroke:var(--{colour});stroke-dasharray:{dash}}}"
+                 f".mls .p{i}{{fill:var(--{colour});stroke:none}}.mls text.p{i}{{fill:var(--{colour})}}"
+                 f".mls .w{i}{{fill:var(--{shade})}}" for i, (colour, shade, dash) in enumerate(LINES)))
 
 
 @dataclass(frozen=True)
