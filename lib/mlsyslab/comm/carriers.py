@@ -1,7 +1,7 @@
 """Three ways for the bytes of a message: shared memory, Gloo, NCCL.
 
-A carrier takes up a posted send or receive (`begin`), hears when both its ends are there (`matched`), and sees it through
-when it is waited for (`finish`). Matching, checking and recording are the same for all of them (`world.py`).
+A carrier takes up a posted send or receive (`begin`) and sees it through when both its ends are there and it is waited for
+(`finish`). Matching, checking and recording are the same for all of them (`world.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from mlsyslab.comm.note import MAX_NOTE, Note
+from mlsyslab.comm.note import MAX_NOTE, Note, unpack
 from mlsyslab.comm.shared import Arena, Outbox, Window
 
 if TYPE_CHECKING:
     from mlsyslab.comm.world import Post
-
-_TAGS = 2**30
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
@@ -44,9 +42,6 @@ class SharedCarrier:
     def begin(self, post: Post) -> int:
         return self.arena.put(post.tensor) if post.kind == "send" else 0
 
-    def matched(self, post: Post, note: Note) -> None:
-        """Nothing to do: the bytes lie there."""
-
     def finish(self, post: Post, note: Note) -> None:
         if post.kind == "recv":
             self.window.get(note.place, post.tensor)
@@ -59,7 +54,7 @@ class GlooCarrier:
 
     def __init__(self, wires: Wires, peer: int):
         self.wires, self.peer = wires, peer
-        self.works: dict[Post, tuple[dist.Work, torch.Tensor]] = {}
+        self.sent: dict[Post, tuple[dist.Work, torch.Tensor]] = {}
 
     def tell(self, note: Note) -> None:
         self.wires.write(note.pack(), self.peer)
@@ -67,29 +62,33 @@ class GlooCarrier:
     def begin(self, post: Post) -> int:
         if post.kind == "send":
             data = raw(post.tensor.cpu())
-            tag = 1 + post.number % _TAGS
-            self.works[post] = dist.isend(data, group=self.wires.group, group_dst=self.peer, tag=tag), data
+            self.sent[post] = dist.isend(data, group=self.wires.group, group_dst=self.peer, tag=_tag(post.number)), data
         return 0
 
-    def matched(self, post: Post, note: Note) -> None:
-        if post.kind == "recv":
-            data = torch.empty(post.tensor.nbytes, dtype=torch.uint8)
-            tag = 1 + note.number % _TAGS
-            self.works[post] = dist.irecv(data, group=self.wires.group, group_src=self.peer, tag=tag), data
-
     def finish(self, post: Post, note: Note) -> None:
-        work, data = self.works.pop(post)
-        work.wait()
-        if post.kind == "recv":
+        if post.kind == "send":
+            self.sent.pop(post)[0].wait()
+        else:
+            data = self.wires.take(note)
             post.tensor.copy_(data.view(post.tensor.dtype).view(post.tensor.shape))
 
 
+def _tag(number: int) -> int:
+    """Gloo's tag of a message; 0 is that of the notes."""
+    return 1 + number % 2**30
+
+
 class Wires:
-    """Notes over Gloo: a thread receives them from whichever rank they come and puts them into this rank's inbox."""
+    """What comes over Gloo. A thread receives the notes of all other machines' ranks and puts them into this rank's inbox.
+
+    When a note announces a message, the thread lets Gloo receive it, whatever this rank is doing, so that the sender's Gloo
+    never depends on the receiver's next step: two ranks that wait for their sends to each other would lock up there.
+    """
 
     def __init__(self, group: dist.ProcessGroup, inbox: int):
         self.group, self.inbox = group, inbox
-        self.notes: list[tuple] = []
+        self.notes: list[tuple] = []  # on their way, the oldest first
+        self.messages: dict[tuple[int, int], tuple[dist.Work, torch.Tensor]] = {}  # by sender and number
         self.thread = threading.Thread(target=self._receive, name="notes", daemon=True)
         self.thread.start()
 
@@ -108,7 +107,20 @@ class Wires:
             length = int.from_bytes(note[:2], "little")
             if not length:  # an empty note says good-bye
                 return
+            self._expect(unpack(note))
             os.write(self.inbox, note[:length])
+
+    def _expect(self, note: Note) -> None:
+        if note.kind == "send" and note.way == GlooCarrier.way:
+            data = torch.empty(note.shape.numel() * note.dtype.itemsize, dtype=torch.uint8)
+            work = dist.irecv(data, group=self.group, group_src=note.source, tag=_tag(note.number))
+            self.messages[note.source, note.number] = work, data
+
+    def take(self, note: Note) -> torch.Tensor:
+        """The bytes of the message that `note` announced."""
+        work, data = self.messages.pop((note.source, note.number))
+        work.wait()
+        return data
 
     def close(self, rank: int, size: int) -> None:
         """End the thread of the next rank; every rank of the group does so, once nothing else is to come."""
@@ -150,9 +162,6 @@ class Nccl:
         works = dist.batch_isend_irecv(operations)
         for i, post in enumerate(posts):  # one work for the whole group, or one an operation, as torch's version has it
             self.works[post] += (works[i if len(works) == len(posts) else 0],)
-
-    def matched(self, post: Post, note: Note) -> None:
-        """Nothing to do: the group is under way."""
 
     def finish(self, post: Post, note: Note) -> tuple[torch.cuda.Event, torch.cuda.Event]:
         """Let the current stream wait for the message; returns marks of its start and end."""

@@ -89,8 +89,7 @@ class _Launch:
 
     def __init__(self, size: int, timeout: float | None):
         self.size = size
-        self.deadline = None if timeout is None else time.monotonic() + timeout
-        self.timeout = timeout
+        self.timeout, self.deadline = timeout, None
         self.ranks: list[Started] = []
         self.selector = selectors.DefaultSelector()
         self.reports: dict[int, tuple] = {}  # of the ranks that are done
@@ -127,6 +126,8 @@ class _Launch:
     def _follow(self) -> None:
         """Return when all ranks are done; raise what ends the run before."""
         look = time.monotonic() + _LOOK
+        if self.timeout is not None:
+            self.deadline = time.monotonic() + self.timeout
         while len(self.reports) < self.size:
             now = time.monotonic()
             until = look if self.deadline is None else min(look, self.deadline)

@@ -193,8 +193,6 @@ class World:
             raise CommError(f"a message between rank {self.rank}, whose tensor is on {here}, and rank {post.peer}, whose "
                             f"tensor is on {there}: move both to `comm.device`")
         post.mate = note
-        if post.carrier is not None:
-            post.carrier.matched(post, note)
 
     def _finish(self, post: Post) -> None:
         """See a matched post through and write it into the trace."""
