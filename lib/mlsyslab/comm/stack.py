@@ -18,7 +18,7 @@ def caller(thread: int) -> tuple[str, str]:
         frame = frame.f_back
     if frame is None:
         return "", ""
-    name, line = frame.f_code.co_filename, frame.f_lineno
+    name, line = frame.f_code.co_filename, frame.f_lineno or frame.f_code.co_firstlineno  # between lines, a frame has none
     return f"{name}:{line}", linecache.getline(name, line).strip()
 
 
