@@ -15,8 +15,8 @@ from mlsyslab.draw.timeline import unit_of
 #: Colour, shade (both named as in `picture`) and dash of the first, second, … curve.
 LINES = (("send-edge", "send", "none"), ("mark-edge", "mark", "7 3"), ("compute-edge", "compute", "2 3"),
          ("combine-edge", "combine", "10 3 2 3"), ("soft", "quiet", "4 2"))
-LEFT, RIGHT, TOP, BOTTOM = 54, 84, 30, 42  # px round the plot
-WIDTH = 540  # px
+LEFT, RIGHT, TOP, BOTTOM = 54, 92, 30, 42  # px round the plot
+WIDTH = 550  # px
 
 CSS = (STYLE + ".mls .curve{fill:none;stroke-width:2.2}.mls .grid{stroke:var(--rule);stroke-width:.7}"
        ".mls .won{stroke:none;fill-opacity:.5}"

@@ -157,9 +157,9 @@ def watch_function(fn: Callable[[Communicator, Any], Any], inputs: Sequence[torc
         for message in (m for m in messages if m.step == step):
             for piece in message.pieces:
                 where = slot(message.to, piece)
-                if where is not None and _replaces(piece, holding[message.to][where], exchange):
+                if where is not None:
                     holding[message.to][where] = piece
-        for rank, piece in combines[step]:
+        for rank, piece in combines[step]:  # what arrived was meant to be added
             holding[rank][piece.chunk] = piece
         states.append([tuple(h) for h in holding])
         costs.append(_cost(max(end for of, end in ends if of <= step), chunks))
@@ -187,11 +187,6 @@ def decode(tensor: torch.Tensor) -> tuple[Piece, ...]:
             if byte:
                 pieces.append(Piece(chunk, frozenset(rank for rank in range(MOST) if byte >> rank & 1)))
     return tuple(pieces)
-
-
-def _replaces(new: Piece, old: Piece | None, exchange: bool) -> bool:
-    """A piece that arrives takes a slot at once, unless a reduction is to follow."""
-    return exchange or old is None or new.ranks >= old.ranks
 
 
 def _cost(time: float, chunks: int) -> Cost:
