@@ -22,6 +22,7 @@ import torch
 from mlsyslab.comm.note import Note, cut
 
 _HEADER = 64  # of a block: its first byte says whether the receiver still needs it
+_CHUNK = 1 << 26  # bytes that are mapped at once
 _PIPE = 1 << 20
 
 
@@ -92,24 +93,37 @@ class Outbox:
 
 
 class _Block:
-    """A piece of an arena that this process has mapped."""
+    """A piece of an arena, as this process sees it."""
 
-    __slots__ = ("offset", "map")
+    __slots__ = ("offset", "map", "start")
 
-    def __init__(self, file: int, offset: int, size: int):
-        self.offset = offset
-        self.map = mmap.mmap(file, size, offset=offset)
+    def __init__(self, offset: int, map: mmap.mmap, start: int):
+        self.offset, self.map, self.start = offset, map, start
 
     def view(self, dtype: torch.dtype, shape: tuple[int, ...], count: int) -> torch.Tensor:
-        return torch.frombuffer(self.map, dtype=dtype, count=count, offset=_HEADER).view(shape)
+        return torch.frombuffer(self.map, dtype=dtype, count=count, offset=self.start + _HEADER).view(shape)
 
     @property
     def taken(self) -> bool:
-        return self.map[0] != 0
+        return self.map[self.start] != 0
 
     @taken.setter
     def taken(self, value: bool) -> None:
-        self.map[0] = value
+        self.map[self.start] = value
+
+
+class _Mapped:
+    """An arena's file, mapped chunk by chunk; a block that is no smaller than a chunk is mapped by itself."""
+
+    def __init__(self, file: int):
+        self.file = file
+        self.maps: dict[int, mmap.mmap] = {}
+
+    def block(self, offset: int, size: int) -> _Block:
+        base, length = (offset - offset % _CHUNK, _CHUNK) if size < _CHUNK else (offset, size)
+        if base not in self.maps:
+            self.maps[base] = mmap.mmap(self.file, length, offset=base)
+        return _Block(offset, self.maps[base], offset - base)
 
 
 class Arena:
@@ -117,7 +131,9 @@ class Arena:
 
     def __init__(self):
         self.file = os.memfd_create("mlsyslab")
-        self.size = 0
+        self.mapped = _Mapped(self.file)
+        self.size = 0  # of the file
+        self.next = self.left = 0  # where the next small block goes, and how many bytes are left there
         self.blocks: dict[int, deque[_Block]] = defaultdict(deque)  # by size
 
     @property
@@ -136,34 +152,40 @@ class Arena:
             if not block.taken:
                 break
         else:
-            os.ftruncate(self.file, self.size + size)
-            block = _Block(self.file, self.size, size)
+            block = self.mapped.block(self._grow(size), size)
             blocks.rotate(-64)
             blocks.appendleft(block)
-            self.size += size
         block.taken = True
         return block
+
+    def _grow(self, size: int) -> int:
+        """The offset of a new block. What isn't touched of the file takes no memory."""
+        if size > self.left:
+            offset = self.size
+            self.size += max(size, _CHUNK)
+            os.ftruncate(self.file, self.size)
+            if size >= _CHUNK:
+                return offset
+            self.next, self.left = offset, _CHUNK
+        offset = self.next
+        self.next += size
+        self.left -= size
+        return offset
 
 
 class Window:
     """Another rank's arena, seen from here."""
 
     def __init__(self, address: str):
-        self.file = os.open(address, os.O_RDWR)
-        self.blocks: dict[int, _Block] = {}
+        self.mapped = _Mapped(os.open(address, os.O_RDWR))
 
     def get(self, offset: int, out: torch.Tensor) -> None:
         """Copy the message that lies at `offset` into `out`, and free its block."""
-        block = self.blocks.get(offset)
-        if block is None:
-            block = self.blocks[offset] = _Block(self.file, offset, block_size(out.nbytes))
+        block = self.mapped.block(offset, block_size(out.nbytes))
         out.copy_(block.view(out.dtype, out.shape, out.numel()))
         block.taken = False
 
 
 def block_size(nbytes: int) -> int:
-    """Bytes of the block for a message of `nbytes`: a power of two, so that blocks fit again.
-
-    What isn't touched of a block takes no memory.
-    """
+    """Bytes of the block for a message of `nbytes`: a power of two, so that blocks fit again."""
     return max(mmap.ALLOCATIONGRANULARITY, 1 << (nbytes + _HEADER - 1).bit_length())
