@@ -46,8 +46,8 @@ def best_slicing(tokens: int, p: int, time: Callable[[int, int], float], grain: 
             t[i, k] = time((k - i) * grain, i * grain)
     best, cuts = np.inf, []
     for longest in np.unique(t[np.isfinite(t)]):
-        if (p - 1) * longest >= best:
-            break  # no slicing whose longest takes that long can do better
+        if p * longest >= best:
+            break  # a slicing with a slice that long takes p times as long at least
         total, found = _least_sum(np.where(t <= longest, t, np.inf))
         if total + (p - 1) * longest < best:
             best, cuts = total + (p - 1) * longest, found
