@@ -7,6 +7,7 @@ import pytest
 from mlsyslab import Event, Link, Trace
 from mlsyslab.draw.lanes import TINTS, read
 from mlsyslab.draw.pipeline import CSS, KINDS, compare, overlay, timetable
+from mlsyslab.draw.schedules import schedules
 from mlsyslab.pipeline import names, schedule, simulate
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -118,3 +119,21 @@ def test_what_cannot_be_drawn_is_said():
         compare({})
     with pytest.raises(ValueError, match="overlay got 1 runs"):
         overlay({"one": schedule("GPipe", 1, 1)})
+
+
+def widgets(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from widgets(child)
+
+
+def test_readers_choose_schedule_ratio_ranks_and_microbatches():
+    made = list(widgets(schedules(("GPipe", "interleaved"), ranks=(2, 3), microbatches=(1, 4), chunks=(2, 3))))
+    menus = {widget.description: list(widget.options) for widget in made if hasattr(widget, "options")}
+    assert menus == {"schedule": ["GPipe", "interleaved v=2", "interleaved v=3"], "ratio": ["1 : 1 : 1", "1 : ½ : ½"],
+                     "p": ["2", "3"], "m": ["1", "4"]}
+    frames = {widget.value for widget in made if str(getattr(widget, "value", "")).startswith("<div")}
+    assert len(frames) == 3 * 2 * 2 * 2
+    # each rank has the same work in all of them: 4 (1 + 1 + 1) forwards, and a third of the bubble with three chunks
+    times = [frame.split("time ")[1].split(" forwards")[0] for frame in frames if "p=3, m=4" in frame]
+    assert sorted(times) == sorted(["18", "15", "14", "12", "10", "9.333"])
