@@ -14,6 +14,7 @@ BENCHES = {
     "launch": "mlsyslab.bench.launch",
     "all_reduce": "mlsyslab.bench.all_reduce",
     "simulate": "mlsyslab.bench.simulate",
+    "pipeline": "mlsyslab.bench.pipeline",
 }
 
 
