@@ -62,7 +62,7 @@ def positive(number: type) -> type:
     """An argument that has to be a number above 0."""
     def read(text: str):
         value = number(text)
-        if value <= 0:
+        if not 0 < value < float("inf"):
             raise ValueError
         return value
     read.__name__ = f"number above 0 ({number.__name__})"

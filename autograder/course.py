@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A submission goes through nbgrader's steps, of which `autograder.preprocessors` does some otherwise: SANITISE before it is
 # run, RECORD afterwards.
 SANITISE = ["nbgrader.preprocessors.ClearOutput", "autograder.preprocessors.DeduplicateIds",
-            "nbgrader.preprocessors.OverwriteKernelspec", "nbgrader.preprocessors.OverwriteCells",
+            "nbgrader.preprocessors.OverwriteKernelspec", "autograder.preprocessors.OverwriteCells",
             "nbgrader.preprocessors.CheckCellMetadata"]
 RECORD = ["nbgrader.preprocessors.LimitOutput", "autograder.preprocessors.SaveScores",
           "nbgrader.preprocessors.AssignLatePenalties", "nbgrader.preprocessors.CheckCellMetadata"]

@@ -21,7 +21,7 @@ from autograder.record import record, register
 from autograder.report import Progress
 from autograder.run import execute
 from autograder.sanitise import sanitise
-from autograder.score import Exercise, exercises, scores
+from autograder.score import Exercise, exercises_of, scores
 from autograder.sources import make_notebook
 
 
@@ -65,9 +65,10 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
     """
     if not unsafe and (why := sandbox.missing()):
         raise CourseError(why)
+    exercises = lab_exercises(course, lab)
     found = read.find(submissions or course.submitted, lab)
     register(course, lab)
-    job = Job(course, lab, lab_exercises(course, lab), limits or Limits(), course.seed(), unsafe, Event())
+    job = Job(course, lab, exercises, limits or Limits(), course.seed(), unsafe, Event())
     old = set() if again else _graded(job, found)
     new = [submission for submission in found if submission.student not in old]
     with progress or Progress(quiet=True) as bar:
@@ -80,7 +81,7 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
 
 
 def lab_exercises(course: Course, lab: str) -> list[Exercise]:
-    return exercises(nbformat.read(make_notebook(course, lab), as_version=4))
+    return exercises_of(nbformat.read(make_notebook(course, lab), as_version=4))
 
 
 def _graded(job: Job, submissions: list[read.Submission]) -> set[str]:

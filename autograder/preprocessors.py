@@ -23,6 +23,16 @@ class DeduplicateIds(preprocessors.DeduplicateIds):
         return nb, resources
 
 
+class OverwriteCells(preprocessors.OverwriteCells):
+    """Test cells of an older version of the lab count no more. nbgrader leaves them with metadata that fails its checks."""
+
+    def preprocess_cell(self, cell: NotebookNode, resources: dict, cell_index: int) -> tuple[NotebookNode, dict]:
+        cell, resources = super().preprocess_cell(cell, resources, cell_index)
+        if "nbgrader" in cell.metadata and "grade_id" not in cell.metadata.nbgrader:
+            del cell.metadata["nbgrader"]
+        return cell, resources
+
+
 class SandboxedExecute(preprocessors.Execute):
     """Runs the notebook in the sandbox. `Execute.timeout` is the limit of one cell, in seconds."""
 

@@ -15,5 +15,5 @@ def sanitise(notebook: NotebookNode, course: Course, lab: str, student: str) -> 
     try:
         return nbformat.reads(preprocess(notebook, SANITISE, course, lab, student), as_version=4)
     except Exception as error:
-        why = str(error).strip().split("\n")[0] or type(error).__name__
+        why = f"{type(error).__name__}: {error}".strip().split("\n")[0]
         raise NeedsPerson(f"its cells can't be matched with those of the lab: {why}") from error

@@ -23,7 +23,7 @@ class Exercise:
         return sum(self.points.values())
 
 
-def exercises(source: NotebookNode) -> list[Exercise]:
+def exercises_of(source: NotebookNode) -> list[Exercise]:
     """The exercises of a lab, in order: a test cell belongs to the last solution cell before it."""
     found: list[Exercise] = []
     for cell in source.cells:

@@ -293,6 +293,7 @@ def command(course, *arguments, **more):
     (["grade", "big"], "there is no lab 'big'"),
     (["grade", "tiny"], "there is no folder"),
     (["grade", "tiny", "--workers", "0"], "number above 0"),
+    (["grade", "tiny", "--cell-seconds", "nan"], "number above 0"),
     (["samples", "big", "x"], "there is no lab 'big'"),
 ])
 def test_a_slip_on_the_command_line_is_answered_in_one_line(tmp_path, arguments, message):

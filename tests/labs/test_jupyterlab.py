@@ -30,6 +30,16 @@ SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 
+READY = """() => {
+    const session = window.jupyterapp?.shell.currentWidget?.sessionContext;
+    return session?.isReady && session.session?.kernel?.status === "idle";
+}"""
+RUN = """number => {
+    const app = window.jupyterapp;
+    app.shell.currentWidget.content.activeCellIndex = number;
+    return app.commands.execute("notebook:run-cell");
+}"""
+
 
 @pytest.fixture
 def server(tmp_path):
@@ -116,16 +126,15 @@ class Notebook:
     def run(self, name: str) -> str:
         """Run a cell, and return what it puts out."""
         cell = self.cell(name)
-        cell.locator(".cm-content").click()
-        self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-cell')")  # ends when the cell has run
+        self.page.evaluate(RUN, self.numbers[name])  # ends when the cell has run
+        assert any(map(str.isdigit, cell.locator(".jp-InputPrompt").first.inner_text())), f"{name} did not run"
         return "\n".join(cell.locator(".jp-OutputArea-output").all_inner_texts())
 
 
 def test_an_answer_is_typed_and_checked(server, page):
     """The test cell passes on the solution, and names the mistake of a wrong one."""
     page.goto(f"{server}/lab/tree/{LAB.name}?reset")
-    page.wait_for_function("() => window.jupyterapp && window.jupyterapp.restored.then(() => true)")
-    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")  # the kernel is there
+    page.wait_for_function(READY)
     notebook = Notebook(page, LAB)
     notebook.run("imports")
 
