@@ -15,6 +15,7 @@ BENCHES = {
     "all_reduce": "mlsyslab.bench.all_reduce",
     "simulate": "mlsyslab.bench.simulate",
     "pipeline": "mlsyslab.bench.pipeline",
+    "schedules": "mlsyslab.bench.schedules",
 }
 
 
