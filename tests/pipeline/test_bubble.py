@@ -172,6 +172,13 @@ def test_peak_activations_count_bytes_by_stage():
     assert timeline.peak_activations == [30, 400, 3000]
 
 
+def test_activations_are_held_from_the_start_of_the_forward_to_the_end_of_what_frees_them():
+    assert simulate(schedule("GPipe", 1, 2)).live.tolist() == [1, 2, 2, 1]
+    # rank 1, F0 I0 F1 I1 W0 F2 I2 W1 F3 I3 W2 W3: W frees, I does not
+    assert simulate(schedule("ZB-H1", 2, 4)).live.tolist()[12:] == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1]
+    assert simulate(schedule("inference", 1, 3)).live.tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize("name", ["AMPNet", "PipeMare", "1F1B", "DualPipe"])
 def test_one_weight_version_without_stashing(name):
     assert all(timeline.weight_versions == [1] * p for p, *_, timeline in timelines(name, ranks=(2, 4, 6)))
