@@ -116,6 +116,8 @@ def test_what_cannot_be_drawn_is_said():
         timetable(Trace([Event(0, "compute", 0.0, 1.0)]))
     with pytest.raises(ValueError, match="memory='all': draw"):
         timetable(schedule("GPipe", 1, 1), memory="all")
+    with pytest.raises(ValueError, match="nothing in these runs takes time"):
+        timetable(simulate(schedule("GPipe", 1, 1), F=0, B=0))
     with pytest.raises(ValueError, match="compare got no runs"):
         compare({})
     with pytest.raises(ValueError, match="overlay got 1 runs"):

@@ -95,6 +95,8 @@ class _Timetable(Picture):
         self.runs, self.memory, self.messages = runs, memory, messages
         self.schedules, self.lanes = zip(*(read(trace, memory) for _, trace in runs), strict=True)
         self.until = max(trace.time for _, trace in runs) if until is None else until
+        if self.until <= 0:
+            raise ValueError("nothing in these runs takes time, so there is nothing to draw: give simulate times above 0")
         self.right = RIGHT + (PEAK if memory else 0)
         self.cells = [cell for lanes in self.lanes for lane in lanes for cell in lane.cells]
         self.kinds = [kind for kind in KINDS if any(cell.action.kind == kind for cell in self.cells)]
