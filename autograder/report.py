@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import rich.progress
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -43,7 +44,8 @@ class Progress:
 def table(lab: str, exercises: list[Exercise], outcomes: list[Outcome]) -> Table:
     """Points of each student by exercise; the exercises are numbered, and named below."""
     names = ", ".join(f"{number} {exercise.name}" for number, exercise in enumerate(exercises, 1))
-    grades = Table(title=f"{lab}: points by exercise", caption=Text(names), caption_justify="left")
+    grades = Table(title=f"{lab}: points by exercise", caption=Text(names), caption_justify="left",
+                   box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))  # narrow: a lab of a dozen exercises fits into 80 columns
     grades.add_column("student", overflow="fold")
     for number, exercise in enumerate(exercises, 1):
         grades.add_column(f"{number}\n/{exercise.most:g}", justify="right", no_wrap=True)

@@ -199,9 +199,9 @@ def test_the_table_shows_points_by_exercise(course, outcomes):
     console = Console(width=100, record=True, file=StringIO())
     three = [outcomes[name] for name in ("ben", "eve", "a link")]
     console.print(report.table("tiny", lab_exercises(course, "tiny"), three))
-    rows = [[part.strip() for part in line.split("│")[1:-1]] for line in console.export_text().splitlines() if "│" in line]
-    assert rows == [["ben", "3", "3", "0", "6", "graded"], ["eve", "3", "0", "4", "7", "limited"],
-                    ["a link", "–", "–", "–", "–", "needs a person"]]
+    rows = [" ".join(line.split()) for line in console.export_text().splitlines()]
+    assert rows[-5:-2] == ["ben 3 3 0 6 graded", "eve 3 0 4 7 limited", "a link – – – – needs a person"]
+    assert rows[-1] == "1 double, 2 warn, 3 count"
 
 
 def test_nothing_that_a_submission_started_is_left(outcomes):
