@@ -34,8 +34,13 @@ labs: $(VENV)/ready  ## make labs/ from solutions/
 notebook: labs  ## open JupyterLab on the labs
 	$(BIN)/jupyter lab --notebook-dir labs
 
-grade: $(VENV)/ready system  ## grade submissions: LAB=collectives, SUBMISSIONS=folder (the samples by default)
-	$(BIN)/python -m autograder grade $(LAB) $(if $(SUBMISSIONS),--submissions $(SUBMISSIONS))
+grade: $(VENV)/ready system  ## grade a lab: LAB=collectives SUBMISSIONS=folder (by default the sample submissions)
+ifdef SUBMISSIONS
+	$(BIN)/python -m autograder grade $(LAB) --submissions $(SUBMISSIONS)
+else
+	$(BIN)/python -m autograder samples $(LAB) grades/samples/submitted
+	$(BIN)/python -m autograder grade $(LAB) --grades grades/samples --cell-seconds 20
+endif
 
 bench: $(VENV)/ready  ## measure speed against named peers: table and JSON in _build/bench
 	$(BIN)/python -m mlsyslab.bench
