@@ -15,7 +15,7 @@ from mlsyslab.check.contrast import contrast
 from mlsyslab.check.messages import Wrong, difference, failure, listing, stub, traits
 from mlsyslab.check.runs import Outcome, call, run
 from mlsyslab.check.show import show
-from mlsyslab.comm import Deadlock, Link, Network, RankFailed
+from mlsyslab.comm import Deadlock, Link, Network, RankFailed, Trace
 
 if TYPE_CHECKING:
     from mlsyslab.draw import Picture
@@ -30,7 +30,7 @@ class Case:
 
     arguments: what each rank's function is called with after `comm`, by rank; of a formula, its arguments.
     expected: what each rank should return, by rank; of a formula, the answer.
-    traits: what tells this case from others ("world size" always among them), in the words of a message.
+    traits: what tells this case from others, in the words of a message; "world size" among them wherever there are ranks.
     link: what messages cost.
     """
 
@@ -82,7 +82,8 @@ class Check(ABC):
             problem = self.problem(fn, case)
             if problem is not None:
                 raise Wrong(self._message(fn, case, cases, problem))
-        print(f"{self.name}: right in {len(cases)} cases, for world sizes {listing(sorted({case.p for case in cases}))}.")
+        sizes = sorted({case.p for case in cases if "world size" in case.traits})
+        print(f"{self.name}: right in {len(cases)} cases" + (f", for world sizes {listing(sizes)}." if sizes else "."))
 
     def _message(self, fn: Callable[..., Any], case: Case, cases: Sequence[Case], problem: Problem) -> str:
         if problem.unwritten:
@@ -134,7 +135,13 @@ class Exercise(Check):
         """
         if type(p) is not int or not 1 <= p <= 32:
             raise ValueError(f"check.{self.name}.show(p={p!r}): draws 1 … 32 ranks")
-        return show(self.name, fn, self.example(p).arguments, self.forbidden, self.timeout)
+        return show(self.name, fn, self.example(p).arguments, self.forbidden, self.timeout, self.picture)
+
+    def picture(self, trace: Trace, title: str) -> Picture:
+        """How a run is drawn."""
+        from mlsyslab import draw  # brings matplotlib and ipywidgets, which a bare node may lack
+
+        return draw.timeline(trace, title=title)
 
     def problem(self, fn, case):
         try:
@@ -158,7 +165,7 @@ class Exercise(Check):
 
 
 class Formula(Check):
-    """The check of an exercise whose answer is a function of plain numbers."""
+    """The check of an exercise whose answer is a function of plain data, called once a case: no ranks take part."""
 
     @abstractmethod
     def compare(self, came: Any, case: Case) -> str | None:

@@ -46,6 +46,10 @@ def listing(items: Iterable[Any]) -> str:
     return f"{', '.join(head)} and {last}" if head else last
 
 
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def difference(rank: int, came: Any, expected: torch.Tensor) -> str | None:
     """How what a rank returned differs from what it should have returned; None when it doesn't."""
     if came is None:

@@ -7,6 +7,7 @@ lists, tensors, and a `Communicator`.
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,12 +37,14 @@ class Outcome:
 
     results: by rank.  trace: of the run.  sent: every message, in each rank's own order.
     changed: the ranks whose arguments are no longer what they were.
+    held: (rank, source): the most tensors that `rank` still had at one time of those that it received from `source`.
     """
 
     results: list[Any]
     trace: Trace
     sent: list[Sent]
     changed: list[int]
+    held: dict[tuple[int, int], int]
 
     def by(self, rank: int) -> list[Sent]:
         """What `rank` sent, in order."""
@@ -52,15 +55,30 @@ class Outcome:
         return [message for message in self.sent if message.to == rank]
 
 
+class Held:
+    """Counts the received tensors that somebody still has a name for.  most: by (rank, source)."""
+
+    def __init__(self):
+        self.most: dict[tuple[int, int], int] = {}
+        self._alive: dict[tuple[int, int], list[weakref.ref]] = {}
+
+    def add(self, out: torch.Tensor, rank: int, source: int) -> None:
+        """Count `out` from now on, when its receive begins."""
+        alive = [ref for ref in self._alive.get((rank, source), ()) if ref() is not None]
+        self._alive[rank, source] = [*alive, weakref.ref(out)]
+        self.most[rank, source] = max(self.most.get((rank, source), 0), len(alive) + 1)
+
+
 class Recorder(Communicator):
     """A rank's communicator that notes every message, contents and all, and keeps the library's collectives out.
 
+    sent: where messages are noted.  received: where the tensors that they go into are watched.
     forbidden: names of functions of `mlsyslab.collectives` that may not be at work when a message is sent;
     None stands for all of them.
     """
 
-    def __init__(self, inner: Communicator, sent: list[Sent], forbidden: Sequence[str] | None = ()):
-        self.inner, self.sent, self.forbidden = inner, sent, forbidden
+    def __init__(self, inner: Communicator, sent: list[Sent], received: Held, forbidden: Sequence[str] | None = ()):
+        self.inner, self.sent, self.received, self.forbidden = inner, sent, received, forbidden
         self.rank, self.size, self.device = inner.rank, inner.size, inner.device
         self.ranks = inner.ranks
 
@@ -78,6 +96,7 @@ class Recorder(Communicator):
 
     def _irecv(self, out, source, tag):
         keep_out(self.forbidden)
+        self.received.add(out, self.ranks[self.rank], source)
         return self.inner._irecv(out, source, tag)
 
     def _wait(self, works):
@@ -102,7 +121,7 @@ class Recorder(Communicator):
         self.inner.barrier()
 
     def split(self, color, key=None):
-        return Recorder(self.inner.split(color, key), self.sent, self.forbidden)
+        return Recorder(self.inner.split(color, key), self.sent, self.received, self.forbidden)
 
 
 def keep_out(forbidden: Sequence[str] | None) -> None:
@@ -124,24 +143,30 @@ def run(fn: Callable[..., Any], arguments: Sequence[tuple], link: Network, forbi
     timeout: real seconds after which a run that still goes on is ended.
     """
     sent: list[Sent] = []
+    held = Held()
     given = [tuple(map(copied, own)) for own in arguments]
-    done = simulate(lambda comm, own: fn(Recorder(comm, sent, forbidden), *own), given, link, timeout=timeout)
+    done = simulate(lambda comm, own: fn(Recorder(comm, sent, held, forbidden), *own), given, link, timeout=timeout)
     changed = [rank for rank, own in enumerate(arguments) if not all(map(same, own, given[rank]))]
-    return Outcome(done.results, done.trace, sent, changed)
+    return Outcome(done.results, done.trace, sent, changed, held.most)
 
 
 def call(fn: Callable[..., Any], arguments: tuple, timeout: float = 10.0) -> Any:
     """Call `fn(*arguments)`, with the same guard against endless loops."""
-    return simulate(lambda comm, own: fn(*own), [arguments], timeout=timeout).results[0]
+    return simulate(lambda comm, own: fn(*own), [tuple(map(copied, arguments))], timeout=timeout).results[0]
 
 
 def copied(argument: Any) -> Any:
+    if isinstance(argument, (list, tuple)):
+        return type(argument)(map(copied, argument))
     return argument.clone() if isinstance(argument, torch.Tensor) else argument
 
 
 def same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)
+        return isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype and \
+            torch.allclose(a, b, 0, 0, equal_nan=True)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     return a == b
 
 

@@ -9,17 +9,15 @@ import torch
 
 from mlsyslab.check.messages import failure
 from mlsyslab.check.runs import run
-from mlsyslab.comm import CommError, Link
+from mlsyslab.comm import CommError, Link, Trace
 
 if TYPE_CHECKING:
     from mlsyslab.draw import Picture
 
 
 def show(name: str, fn: Callable[..., Any], arguments: Sequence[tuple], forbidden: Sequence[str] | None,
-         timeout: float) -> Picture | None:
+         timeout: float, picture: Callable[[Trace, str], Picture]) -> Picture | None:
     """Draw a run of `fn(comm, *arguments[rank])`; None, after a line that says so, where nothing was sent."""
-    from mlsyslab import draw  # brings matplotlib and ipywidgets, which a bare node may lack
-
     p, most = len(arguments), max(argument.nbytes for argument in arguments[0] if isinstance(argument, torch.Tensor))
     link = Link(alpha=1e-6, beta=1e-6 * p / most, gamma=0.5e-6 * p / most)
     try:
@@ -30,4 +28,4 @@ def show(name: str, fn: Callable[..., Any], arguments: Sequence[tuple], forbidde
     if trace is None or not trace.messages():
         print(f"{name} sent nothing, so there is nothing to draw.")
         return None
-    return draw.timeline(trace, title=f"{name} on {p} ranks")
+    return picture(trace, f"{name} on {p} ranks")

@@ -12,7 +12,7 @@ from mlsyslab import collectives
 from mlsyslab.check.collectives.composition import crossing
 from mlsyslab.check.contrast import power_of_two
 from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import article
+from mlsyslab.check.messages import article, is_number
 from mlsyslab.comm import Link, simulate
 
 TERMS = ("alpha", "n beta", "n gamma")
@@ -145,7 +145,3 @@ class Crossover(Formula):
 
 def close(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

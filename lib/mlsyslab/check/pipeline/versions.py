@@ -1,0 +1,100 @@
+"""Judging the weight versions of PipeDream, by the library's schedule."""
+
+from __future__ import annotations
+
+from random import Random
+
+from mlsyslab import pipeline
+from mlsyslab.check.exercise import Case, Formula
+from mlsyslab.check.messages import article
+
+#: p ranks, m microbatches
+GRID = ((4, 8), (3, 5), (2, 6), (5, 3), (8, 12), (1, 4))
+
+
+class PipedreamVersions(Formula):
+    name = "pipedream_versions"
+
+    def cases(self, rng: Random) -> list[Case]:
+        grid = (*GRID, (rng.randint(3, 9), rng.randint(5, 20)))
+        return [self.case(p, r, m) for p, m in grid for r in sorted({0, p // 2, p - 1})]
+
+    def case(self, p: int, r: int, m: int) -> Case:
+        row = pipeline.schedule("PipeDream", p, m).actions[r]
+        used = {kind: {a.microbatch: a.version for a in row if a.kind == kind} for kind in "FB"}
+        pairs = [(used["F"][i], used["B"][i]) for i in range(m)]
+        return Case((p, r, m), pairs, {"world size": p, "rank": r, "microbatches": m})
+
+    def compare(self, came, case):
+        p, r, m = case.arguments
+        if not isinstance(came, (list, tuple)) or not all(isinstance(pair, (list, tuple)) and len(pair) == 2
+                                                          for pair in came):
+            return f"it returned {article(type(came).__name__)}, {came!r}; expected a list of {m} pairs (forward, backward)"
+        if len(came) != m:
+            return f"it returned {len(came)} pairs; expected one for each of the {m} microbatches"
+        came, right = list(map(tuple, came)), case.expected
+        wrong = next((i for i in range(m) if came[i] != right[i]), None)
+        if wrong is None:
+            return None
+        text = (f"microbatch {wrong} came as version {came[wrong][0]} forward and {came[wrong][1]} backward, "
+                f"expected {right[wrong][0]} and {right[wrong][1]}")
+        likely = mistake(came, right, p, r, m)
+        return f"{text}\n  {likely}" if likely else text
+
+
+def mistake(came: list[tuple], right: list[tuple], p: int, r: int, m: int) -> str | None:
+    forward, backward = ([pair[k] for pair in came] for k in (0, 1))
+    versions = [pair[0] for pair in right]
+    if any(type(version) is not int or version < 0 for pair in came for version in pair):
+        return "Versions are counted from 0, and the first forwards all use version 0: nothing has been updated yet."
+    if forward == versions:
+        if backward == list(range(m)):
+            return ("That is the newest version when the backward comes. PipeDream stashes the one that the forward used, "
+                    "so "
+                    "that the gradient is that of one function.")
+        return "The backward uses the version that the forward used: it was stashed for that."
+    if [b - a for a, b in zip(forward, versions, strict=True)] == [-1] * m:
+        return "Versions are counted from 0."
+    if backward != forward:
+        return "Forward and backward of a microbatch use one version on a rank: it is stashed."
+    late = [version for version, i in zip(forward, range(m), strict=True) if i >= p - 1 - r]
+    for ahead, words in ((p - 1, "on every rank. That is so on rank 0 only"), (p - r, "ahead of the "
+                                                                                      "backwards"), (p, "on every rank"),
+                         (r, "ahead on rank r. It is the first rank that is furthest from the loss"),
+                         (0, "ahead of none: on the last rank only does the backward follow at once")):
+        if ahead != p - 1 - r and forward == [max(0, i - ahead) for i in range(m)]:
+            return (f"That is as if forwards were {ahead} {words}. Rank r does p-1-r = {p - 1 - r} forwards before the "
+                    "first pair "
+                    f"of forward and backward, and updates after every backward.")
+    if len(set(late)) == 1 and m > 1:
+        return "The weights are updated after every backward, so every forward after the warm-up finds a newer version."
+    return None
+
+
+class VersionsHeld(Formula):
+    name = "versions_held"
+
+    def cases(self, rng: Random) -> list[Case]:
+        return [self.case(p, r) for p in (4, 3, 2, 5, 8, rng.randint(6, 12), 1) for r in range(p)]
+
+    def case(self, p: int, r: int) -> Case:
+        long_run = pipeline.schedule("PipeDream", p, 3 * p)
+        return Case((p, r), pipeline.weight_versions(long_run)[r], {"world size": p, "rank": r})
+
+    def compare(self, came, case):
+        if type(came) is not int:
+            return f"it returned {article(type(came).__name__)}, {came!r}; expected a whole number of versions"
+        (p, r), right = case.arguments, case.expected
+        if came == right:
+            return None
+        text = f"versions_held({p}, {r}) came as {came}, expected {right}"
+        likely = next((words for value, words in (
+            (p, "Only rank 0 has p microbatches in flight."),
+            (r + 1, "It is the first rank that keeps the most: its backwards come last."),
+            (right - 1, "The newest weights, with which the next forward computes, are a version too."),
+            (right + 1, "The version that nobody needs any more is gone: the update that follows its last backward is in "
+                        "place."),
+            (2, "Two versions are enough for PipeDream-2BW, which updates once in p microbatches; PipeDream updates after "
+                "each."),
+        ) if came == value), None)
+        return f"{text}\n  {likely}" if likely else text
