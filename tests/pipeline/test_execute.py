@@ -1,6 +1,7 @@
 """Executing a schedule gives the gradients of one device, in the time and with the memory that the schedule says."""
 
 import copy
+import itertools
 import math
 import random
 
@@ -203,6 +204,27 @@ def test_live_activations_peak_where_the_schedule_says(plan):
     for rank, (peak, expected) in enumerate(zip(run.results, peak_activations(plan), strict=True)):
         assert peak == (expected, {"now": 0, "peak": expected})
         assert run.trace.peak_memory(rank) == expected * 2 * (2 * 4)
+
+
+def test_between_i_and_w_nothing_above_the_last_weights_is_kept():
+    """What lies between a stage's last weights and its output is gone after I."""
+    plan = schedule("ZB-H2", 3, 8)
+
+    class Top(nn.Linear):
+        def forward(self, x):
+            return Hold.apply(super().forward(x), self.count)
+
+    def one(comm, _):
+        stage = Top(2, 2)
+        stage.count = {"now": 0, "peak": 0}
+        x = torch.ones(plan.microbatches, 2)
+        execute(comm, {comm.rank: stage}, plan, x, x, nn.functional.mse_loss)
+        return stage.count["peak"]
+
+    peaks = simulate(one, [None] * plan.ranks).results
+    for row, peak in list(zip(plan.actions, peaks, strict=True))[1:]:  # the first stage has no I to speak of
+        waiting = itertools.accumulate({"F": 1, "I": -1}.get(action.kind, 0) for action in row)
+        assert peak == max(waiting)
 
 
 @pytest.mark.parametrize("plan", synchronous([(4, 8)], but=sliced))
