@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from mlsyslab.comm.carriers import Nccl, Wires, mark, raw
+from mlsyslab.comm.communicator import MAX_TAG
 from mlsyslab.comm.errors import CommError, Wait
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.note import MAX_DIMS, MAX_INLINE, Note
@@ -256,7 +257,7 @@ class World:
     def _hint(self, post: Post) -> str:
         """Why `post` never ends, where it can be told from what the peer has posted."""
         for (kind, peer, context, tag), notes in list(self.notes.items()):
-            if notes and (kind, peer) == (post.kind, post.peer):
+            if notes and (kind, peer) == (post.kind, post.peer) and tag <= MAX_TAG:  # above are those of barriers
                 other = f"tag {tag} instead of {post.tag}" if tag != post.tag else f"in another group ({context})"
                 return f"rank {peer} did post a {notes[0].kind}, but with {other}"
         return ""
