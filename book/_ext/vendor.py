@@ -69,6 +69,7 @@ def vendor(into: Path) -> None:
     into.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=into.parent) as folder:
         fresh = Path(folder, "fresh")
+        fresh.mkdir()
         for package in PACKAGES:
             log.info("getting %s %s", package.name, package.version)
             unpack(package, download(package, Path(folder)), fresh / package.name)
