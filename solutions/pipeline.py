@@ -35,7 +35,7 @@ from mlsyslab.pipeline import Action
 # | kind | |
 # |---|---|
 # | `F` | forward: takes the activations of the stage before, gives its own to the stage after |
-# | `B` | backward: takes the gradient of its output, gives the gradient of its input to the stage before, and adds up the gradients of its weights |
+# | `B` | backward: takes the gradient of its output, gives that of its input to the stage before, adds up its weights' |
 # | `I` | the first half of a backward: the gradient of the input only |
 # | `W` | the second half: the gradients of the weights only |
 #
@@ -459,7 +459,7 @@ check.versions_held(versions_held, hidden=True)
 # | | |
 # |---|---|
 # | `comm.rank`, `comm.size` | this rank's number r, and the number of ranks p |
-# | `comm.recv(out, source)` | receive from rank `source` into `out`, of the same shape and dtype as what was sent; returns `out` |
+# | `comm.recv(out, source)` | receive from rank `source` into `out`, of the sent shape and dtype; returns `out` |
 # | `comm.send(tensor, to)` | send; ends only when it has been *received* |
 # | `comm.isend(tensor, to)` | begin to send and go on; returns a work, to be waited for |
 # | `comm.wait_all(works)` | wait until all these sends have ended |

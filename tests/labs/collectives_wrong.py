@@ -1,25 +1,15 @@
-"""Known-wrong solutions of the lab `collectives`: mistakes that people make, each with words that its message must hold."""
+"""Known-wrong solutions of the lab `collectives`."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable
 
 import torch
+from known_wrong import KnownWrong
 
 from mlsyslab import collectives
 
-#: for each exercise: (the wrong solution, a phrase of the message that names its mistake)
-WRONG: dict[str, list[tuple[Callable, str]]] = defaultdict(list)
-
-
-def wrong(exercise: str, phrase: str):
-    """Enter the decorated function as a wrong solution of `exercise`."""
-    def enter(fn):
-        WRONG[exercise].append((fn, phrase))
-        return fn
-    return enter
+wrong = KnownWrong()
 
 
 # -- 1. broadcast along a tree ----------------------------------------------------------------------------------------

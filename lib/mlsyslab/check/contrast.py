@@ -42,7 +42,7 @@ CONTRASTS: list[tuple[Callable[[Traits], bool], str, str]] = [
     (lambda t: t.get("rank", 0) == 0, "the rank is 0", "is r used? What a rank does depends on how far it is from the end"),
     (lambda t: t.get("stages", "equal") == "equal", "all stages take the same time", "they need not"),
     (lambda t: t.get("backward", "B") == "B", "backward is in one piece (B)", "an activation is there until its W is done"),
-    (lambda t: t.get("order", "first first") == "first first", "backwards come in the order of the forwards",
+    (lambda t: t.get("backwards", "in order") == "in order", "backwards come in the order of the forwards",
      "the schedule may take another order: find what a microbatch left by its number"),
     (lambda t: t.get("layers", 1) == 1, "there is one layer", "is every layer dealt with?"),
 ]
@@ -66,5 +66,5 @@ def contrast(runs: Sequence[tuple[Traits, bool]]) -> str | None:
         met = [right for case, right in several if holds(case)]
         unmet = [right for case, right in several if not holds(case)]
         if len(met) > 1 and all(met) and unmet and unmet.count(False) / len(unmet) > share:
-            best, share = f"It is right whenever {reading}, and wrong otherwise: {mistake}.", unmet.count(False) / len(unmet)
-    return best
+            best, share = f"It is right whenever {reading}, and wrong otherwise: {mistake}", unmet.count(False) / len(unmet)
+    return best if best is None or best.endswith("?") else f"{best}."

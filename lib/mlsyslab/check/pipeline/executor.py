@@ -16,8 +16,8 @@ from mlsyslab.pipeline import Action
 
 #: Messages take no time, so that virtual time is the schedule's.
 FREE = Link()
-#: Tensors that a rank may still have a name for, besides those that it needs.
-SPARE = 1
+#: Tensors that a rank may have besides those that it needs: one that it still has a name for, one that is on its way.
+SPARE = 2
 
 
 class RunRank(Exercise):
@@ -26,17 +26,20 @@ class RunRank(Exercise):
     def cases(self, rng: Random) -> list[Case]:
         grid = [("1F1B", 4, 8), ("GPipe", 3, 4), ("1F1B", 2, 5), ("GPipe", 4, 3), ("1F1B", 5, 3), ("GPipe", 2, 4),
                 ("device placement", 3, 2), ("1F1B", 3, 8), ("1F1B", 1, 3), ("1F1B", rng.randint(2, 6), rng.randint(4, 10))]
-        return [self.case(rng, pipeline.schedule(*numbers), "last first" if k in (1, 5) else "first first")
+        return [self.case(rng, pipeline.schedule(*numbers), k in (1, 5))
                 for k, numbers in enumerate(grid)]
 
     def example(self, p):
-        return self.case(Random(0), pipeline.schedule("1F1B", p, 2 * p), "first first")
+        return self.case(Random(0), pipeline.schedule("1F1B", p, 2 * p), reverse=False)
 
-    def case(self, rng: Random, schedule: pipeline.Schedule, order: str) -> Case:
-        """A schedule, a linear layer on each rank, and a batch of whole numbers: every result is exact."""
+    def case(self, rng: Random, schedule: pipeline.Schedule, reverse: bool) -> Case:
+        """A schedule, a linear layer on each rank, and a batch of whole numbers: every result is exact.
+
+        reverse: whether the backwards of GPipe come in reverse.
+        """
         p, m = schedule.ranks, schedule.microbatches
         rows = to_rows(schedule)
-        if order == "last first":
+        if reverse:
             rows = [row[:m] + row[m:][::-1] for row in rows]
         widths = [rng.randint(2, 4) for _ in range(p + 1)]
         weights = [inputs.tensor(rng, shape, torch.float64, range(-1, 2)) for shape in zip(widths, widths[1:], strict=False)]
@@ -45,7 +48,8 @@ class RunRank(Exercise):
         xs, ts = list(x.tensor_split(m)), list(t.tensor_split(m))
         blank_x, blank_t = ([torch.full_like(part, torch.nan) for part in parts] for parts in (xs, ts))
         arguments = [(rows[r], weights[r], xs if r == 0 else blank_x, ts if r == p - 1 else blank_t) for r in range(p)]
-        traits = {"world size": p, "microbatches": m, "schedule": schedule.name, "order": order}
+        traits = {"world size": p, "microbatches": m, "schedule": schedule.name,
+                  "backwards": "in reverse" if reverse else "in order"}
         return Case(arguments, gradients(weights, x, t), traits, FREE)
 
     # -- values -------------------------------------------------------------------------------------------------------

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlsyslab import pipeline
 from mlsyslab.check.exercise import Case, Formula
 from mlsyslab.check.messages import count
-from mlsyslab.check.pipeline.rows import Unreadable, read
+from mlsyslab.check.pipeline.rows import Unreadable, broken, read
 from mlsyslab.pipeline import Action, Schedule
 
 if TYPE_CHECKING:
@@ -48,12 +48,19 @@ class Generator(Formula):
         try:
             schedule = read(self.name, came, case.expected)
         except Unreadable as error:
-            hint = self.hint(came, case)
-            return f"{error}\n  {hint}" if hint else str(error)
+            return str(error)
+        if wrong := broken(schedule):
+            likely = self.hint(schedule, case)
+            return f"{wrong}\n  {likely}" if likely else wrong
         return self.judge(schedule, case) or self.slower(schedule, case) or self.greedier(schedule, case)
 
-    def hint(self, came: Any, case: Case) -> str | None:
-        """The likely mistake behind rows that can't be run, where it can be told."""
+    def hint(self, came: Schedule, case: Case) -> str | None:
+        """The likely mistake behind a schedule that can't be run, where it can be told."""
+        p = case.p
+        if p > 1 and [{a.stage for a in row} for row in came.actions] == [{p - 1 - r} for r in range(p)]:
+            return "Rank r holds stage r: row 0 is that of stage 0."
+        if {a.key for a in came} == {a.key for a in case.expected}:  # all there, in a wrong order
+            return f"{self.explain(came, case)}\n  {first_difference(came, case.expected)}"
         return None
 
     def slower(self, came: Schedule, case: Case) -> str | None:
@@ -83,8 +90,11 @@ class Generator(Formula):
 
         try:
             schedule = read(self.name, fn(p, m, *chunks), pipeline.schedule(self.schedule, p, m, *chunks))
+            wrong = broken(schedule)
         except (Unreadable, NotImplementedError) as error:
-            print(f"{self.name}: {error or 'it is not written yet'}")
+            wrong = str(error) or "it is not written yet"
+        if wrong:
+            print(f"{self.name}: {wrong}")
             return None
         return timetable(schedule, unit="forwards")
 
@@ -92,15 +102,12 @@ class Generator(Formula):
 def first_difference(came: Schedule, right: Schedule) -> str:
     """Where the rows part first: what stands there, and what the library has."""
     for rank, (row, expected) in enumerate(zip(came.actions, right.actions, strict=True)):
-        for place, (a, b) in enumerate(zip(row, expected, strict=True)):
+        for place, (a, b) in enumerate(zip(row, expected, strict=False)):
             if a.key != b.key:
-                return (f"On rank {rank} it parts from {right.name} at action number {place} (from 0): "
-                        f"{a} instead of {b}, after {after(expected[:place])}.")
+                before = " ".join(map(str, expected[max(0, place - 4):place]))
+                return (f"On rank {rank} it parts from {right.name} at action number {place} (from 0): {a} instead of {b}"
+                        + (f", after {before}." if before else "."))
     return ""
-
-
-def after(row: tuple[Action, ...]) -> str:
-    return " ".join(map(str, row[-4:])) or "nothing"
 
 
 def warmup(row: tuple[Action, ...]) -> int:
@@ -123,21 +130,6 @@ class Gpipe(Generator):
     def explain(self, came, case):
         return "All ranks have to take the microbatches in one order, or they wait for one another."
 
-    def hint(self, came, case):
-        return FIRST_TO_LAST if last_to_first(came, case) else None
-
-
-def last_to_first(came: Any, case: Case) -> bool:
-    """Whether the rows stand upside down: rank 0 has the last stage."""
-    p = case.p
-    try:
-        return p > 1 and all(Action.parse(row[0]).stage == p - 1 - rank for rank, row in enumerate(came))
-    except (ValueError, TypeError, IndexError):
-        return False
-
-
-FIRST_TO_LAST = "Rank r holds stage r: row 0 is that of stage 0."
-
 
 class OneFOneB(Generator):
     name = "one_f_one_b"
@@ -145,9 +137,6 @@ class OneFOneB(Generator):
 
     def judge(self, came, case):
         return None
-
-    def hint(self, came, case):
-        return FIRST_TO_LAST if last_to_first(came, case) else None
 
     def explain(self, came, case):
         p, m = case.p, case.traits["microbatches"]
@@ -181,13 +170,11 @@ class Interleaved(Generator):
 
     def hint(self, came, case):
         p, _, v = case.arguments
-        stages = [sorted({int(text[:-1].split("F")[0]) for text in row if isinstance(text, str) and "F" in text[1:-1]})
-                  for row in came] if isinstance(came, (list, tuple)) else []
-        if p > 1 and stages == [list(range(r * v, r * v + v)) for r in range(p)]:
+        if p > 1 and [{a.stage for a in row} for row in came.actions] == [{*range(r * v, r * v + v)} for r in range(p)]:
             return ("Chunk c of rank r is stage c p + r: a microbatch passes all ranks before it comes to a rank's next "
                     "chunk. "
                     "Here rank r holds stages r v, r v + 1, ….")
-        return None
+        return super().hint(came, case)
 
     def explain(self, came, case):
         p, m, v = case.arguments
@@ -225,21 +212,23 @@ class ZbH1(Generator):
     def peaks(self, case):
         return [min(case.traits["microbatches"], case.p)] * case.p
 
-    def hint(self, came, case):
-        return FIRST_TO_LAST if last_to_first(came, case) else None
-
     def explain(self, came, case):
         p, m = case.p, case.traits["microbatches"]
-        held = [held_back(row) for row in came.actions]
-        if m > 1 and p > 1 and not any(held):
+        held, right = ([held_back(row) for row in schedule.actions] for schedule in (came, case.expected))
+        if m > 1 and p > 1 and all(map(at_once, came.actions)):
             return "Every W comes right after its I: then it is 1F1B with B in two pieces, and no bubble is filled."
         if m > p and p > 1 and all(row[-m:] == tuple(a for a in row if a.kind == "W") for row in came.actions):
             return ("All W come at the end: until then every activation is kept. Rank r holds a W back by r microbatches "
                     "only.")
-        right = [held_back(row) for row in case.expected.actions]
         if held != right:
             return f"The ranks hold a W back by up to {held} microbatches; expected {right}: rank r by r of them."
         return EACH_IN_TURN.replace("backward", "I")
+
+
+def at_once(row: tuple[Action, ...]) -> bool:
+    """Whether every W comes right after its I."""
+    return all(before.key == (a.stage, "I", a.microbatch, 0)
+               for before, a in zip(row, row[1:], strict=False) if a.kind == "W")
 
 
 def held_back(row: tuple[Action, ...]) -> int:

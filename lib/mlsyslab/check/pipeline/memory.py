@@ -8,6 +8,7 @@ from mlsyslab import pipeline
 from mlsyslab.check.exercise import Case, Formula
 from mlsyslab.check.messages import article
 from mlsyslab.check.pipeline.rows import to_rows
+from mlsyslab.pipeline import Action
 
 
 class PeakActivations(Formula):
@@ -15,16 +16,27 @@ class PeakActivations(Formula):
 
     def cases(self, rng: Random) -> list[Case]:
         p, m = rng.randint(3, 6), rng.randint(3, 12)
-        return [self.case("1F1B", 4, 8), self.case("GPipe", 3, 5), self.case("ZB-H1", 4, 8),
-                self.case("interleaved", 3, 6, 2), self.case("interleaved", 4, 9, 3), self.case("ZB-V", 4, 8, 2),
+        return [self.case("1F1B", 4, 8), self.late(3, 5), self.case("GPipe", 3, 5), self.case("ZB-V", 4, 8, 2),
+                self.case("ZB-H1", 4, 8), self.case("interleaved", 3, 6, 2), self.case("interleaved", 4, 9, 3),
                 self.case("looped BFS", 2, 4, 2), self.case("ZB-H2", 3, 7), self.case("1F1B", 5, 2),
                 self.case("1F1B", 11, 14), self.case("1F1B", 1, 3), self.case("ZB-H1", p, m),
                 self.case("interleaved", p, m, 2)]
 
     def case(self, name: str, p: int, m: int, *chunks: int) -> Case:
-        schedule = pipeline.schedule(name, p, m, *chunks)
+        return self.count(name, pipeline.schedule(name, p, m, *chunks))
+
+    def late(self, p: int, m: int) -> Case:
+        """One microbatch by itself, there and back, and then GPipe: the peak comes long after the first backward."""
+        rows = pipeline.schedule("GPipe", p, m).actions
+        return self.count("one, then GPipe", pipeline.Schedule("", [
+            [Action(r, "F", 0), Action(r, "B", 0), *(a._replace(microbatch=a.microbatch + 1) for a in row)]
+            for r, row in enumerate(rows)]))
+
+    def count(self, name: str, schedule: pipeline.Schedule) -> Case:
+        """Any schedule, called `name` in messages."""
         backward = "B" if "B" in schedule.kinds else "I and W"
-        traits = {"world size": p, "schedule": name, "microbatches": m, "backward": backward}
+        traits = {"world size": schedule.ranks, "schedule": name, "microbatches": schedule.microbatches,
+                  "backward": backward}
         return Case((to_rows(schedule),), list(map(int, pipeline.peak_activations(schedule))), traits)
 
     def compare(self, came, case):
@@ -45,7 +57,7 @@ class PeakActivations(Formula):
 
 def mistake(came: list[int], right: list[int], rows: list[list[str]]) -> str | None:
     """Which way of counting gives these numbers."""
-    actions = [[pipeline.Action.parse(text) for text in row] for row in rows]
+    actions = [[Action.parse(text) for text in row] for row in rows]
     forwards = [sum(a.kind == "F" for a in row) for row in actions]
     split = any(a.kind == "W" for row in actions for a in row)
     at_most = max(a.microbatch for row in actions for a in row) + 1
@@ -60,8 +72,6 @@ def mistake(came: list[int], right: list[int], rows: list[list[str]]) -> str | N
                                        "while it runs, and a forward's from its start."),
         ([peak + 1 for peak in right], "That is one too many on every rank: the activation is gone when its backward ends, "
                                        "before the next forward begins."),
-        ([late(row) for row in actions], "An activation is gone when its backward (B, or W) ends, before the next action "
-                                         "begins."),
         ([per_stage(row) for row in actions], "A rank holds the activations of all its stages: add those of its chunks up."),
         ([running_set(row) for row in actions], "One microbatch leaves an activation on every stage that it passes: a rank "
                                                 "with "
@@ -73,7 +83,7 @@ def mistake(came: list[int], right: list[int], rows: list[list[str]]) -> str | N
     return next((text for value, text in ways if value == came and value != right), None)
 
 
-def running(row: list[pipeline.Action], frees: str) -> int:
+def running(row: list[Action], frees: str) -> int:
     live = most = 0
     for a in row:
         live += (a.kind == "F") - (a.kind in frees)
@@ -81,26 +91,15 @@ def running(row: list[pipeline.Action], frees: str) -> int:
     return most
 
 
-def late(row: list[pipeline.Action]) -> int:
-    """What is freed is freed after the action that follows."""
-    live = most = pending = 0
-    for a in row:
-        live += a.kind == "F"
-        most = max(most, live)
-        live -= pending
-        pending = int(a.kind in "BW")
-    return most
-
-
-def leading(row: list[pipeline.Action]) -> int:
+def leading(row: list[Action]) -> int:
     return next((place for place, a in enumerate(row) if a.kind != "F"), len(row))
 
 
-def per_stage(row: list[pipeline.Action]) -> int:
+def per_stage(row: list[Action]) -> int:
     return max(running([a for a in row if a.stage == stage], "BW") for stage in {a.stage for a in row})
 
 
-def running_set(row: list[pipeline.Action]) -> int:
+def running_set(row: list[Action]) -> int:
     live, most = set(), 0
     for a in row:
         live = live | {a.microbatch} if a.kind == "F" else live - {a.microbatch} if a.kind in "BW" else live

@@ -9,7 +9,7 @@ from mlsyslab.pipeline import Action, InvalidSchedule, Schedule, validate
 
 
 class Unreadable(ValueError):
-    """What came is no schedule, or none that can be run. The message says why."""
+    """What came is no schedule at all. The message says why."""
 
 
 def to_rows(schedule: Schedule) -> list[list[str]]:
@@ -20,7 +20,7 @@ def to_rows(schedule: Schedule) -> list[list[str]]:
 def read(name: str, came: Any, like: Schedule) -> Schedule:
     """The schedule that a student's rows make; `like` has the same ranks, placement and microbatches.
 
-    Raises Unreadable unless it is complete and can be run.
+    Raises Unreadable where they make none.
     """
     p = like.ranks
     if not isinstance(came, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in came):
@@ -33,13 +33,18 @@ def read(name: str, came: Any, like: Schedule) -> Schedule:
     schedule = Schedule(name, rows, like.placement, like.microbatches)
     if not set("BI") & schedule.kinds:
         raise Unreadable("there is no backward in it: every forward needs one")
+    return schedule
+
+
+def broken(schedule: Schedule) -> str | None:
+    """Why a schedule can't be run: the first thing that is wrong with it; None if it can."""
     try:
         validate(schedule)
     except InvalidSchedule as error:
         first, *others = error.problems
         more = f"\n  … and {len(others)} more like it" if others else ""
-        raise Unreadable(f"the schedule can't be run: {first}{more}") from None
-    return schedule
+        return f"the schedule can't be run: {first}{more}"
+    return None
 
 
 def parse(action: Any, rank: int, place: int, kinds: frozenset[str]) -> Action:

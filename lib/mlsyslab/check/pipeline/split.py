@@ -32,7 +32,7 @@ def stage(rng: Random, layers: int, rows: int) -> tuple[Tensors, Tensors, torch.
     gradient = inputs.tensor(rng, (rows, widths[-1]), torch.float64)
     arrived, back = [gradient], gradient @ weights[-1].T
     for layer in range(layers - 1, 0, -1):
-        arrived.insert(0, back * (given[layer] > 0))
+        arrived.insert(0, torch.where(given[layer] > 0, back, 0.0))
         back = arrived[0] @ weights[layer - 1].T
     return weights, given, gradient, back, arrived
 
@@ -117,7 +117,13 @@ class BackwardInput(Half):
         if wrong := differ("arrived", came[1], arrived):
             likely = self.mistake(came, case)
             return f"{wrong}\n  {likely}" if likely else wrong
-        return differ("the input gradient", [came[0]], [back], numbered=False)
+        wrong = differ("the input gradient", [came[0]], [back], numbered=False)
+        if wrong and alike(came[0], arrived[0]):
+            return (f"{wrong}\n  That is G_0, at the output of layer 0's matrix product; one more product takes it to the "
+                    "input.")
+        if wrong and alike(came[0], back * (given[0] > 0)):
+            return f"{wrong}\n  x_0 is the stage's input, and came through no relu of this stage."
+        return wrong
 
     def mistake(self, came: Any, case: Case) -> str | None:
         """Which slip makes these gradients, where it can be told."""

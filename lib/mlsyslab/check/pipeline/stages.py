@@ -11,8 +11,8 @@ from mlsyslab.comm import Deadlock
 from mlsyslab.pipeline.partition.dynamic import dynamic
 from mlsyslab.pipeline.partition.stages import even, from_sizes
 
-TOO_MANY = ("Trying every partition takes too long: there are as many as ways to choose p-1 of n-1 cuts. The dynamic programme "
-            "takes about p n^2 steps.")
+TOO_MANY = ("Trying every partition takes too long: there are as many as ways to choose p-1 of n-1 cuts. The dynamic "
+            "programme takes about p n^2 steps.")
 
 
 class Partition(Formula):
@@ -20,7 +20,8 @@ class Partition(Formula):
     timeout = 5.0
 
     def cases(self, rng: Random) -> list[Case]:
-        given = [([3, 1, 2, 2, 4, 1, 1], 3), ([1, 1, 1, 7], 2), ([5, 5, 1, 1, 1, 1], 3), ([2, 9, 4, 1, 8], 5),
+        given = [([7, 1, 2, 1, 1, 1, 9, 6], 3),  # every rule of thumb in `mistake` gives another answer here
+                 ([3, 1, 2, 2, 4, 1, 1], 3), ([1, 1, 1, 7], 2), ([5, 5, 1, 1, 1, 1], 3), ([2, 9, 4, 1, 8], 5),
                  ([4, 3, 2], 1), ([9, 1, 1, 1, 1, 1], 4), ([0, 0, 3, 0], 3)]
         for n, p in ((8, 3), (10, 4), (12, 5), (9, 2), (60, 8)):
             given.append(([rng.randint(1, 9) for _ in range(n)], p))

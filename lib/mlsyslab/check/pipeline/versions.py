@@ -17,7 +17,7 @@ class PipedreamVersions(Formula):
 
     def cases(self, rng: Random) -> list[Case]:
         grid = (*GRID, (rng.randint(3, 9), rng.randint(5, 20)))
-        return [self.case(p, r, m) for p, m in grid for r in sorted({0, p // 2, p - 1})]
+        return [self.case(5, 3, 8), *(self.case(p, r, m) for p, m in grid for r in sorted({0, p // 2, p - 1}))]
 
     def case(self, p: int, r: int, m: int) -> Case:
         row = pipeline.schedule("PipeDream", p, m).actions[r]
@@ -57,17 +57,18 @@ def mistake(came: list[tuple], right: list[tuple], p: int, r: int, m: int) -> st
         return "Versions are counted from 0."
     if backward != forward:
         return "Forward and backward of a microbatch use one version on a rank: it is stashed."
-    late = [version for version, i in zip(forward, range(m), strict=True) if i >= p - 1 - r]
-    for ahead, words in ((p - 1, "on every rank. That is so on rank 0 only"), (p - r, "ahead of the "
-                                                                                      "backwards"), (p, "on every rank"),
-                         (r, "ahead on rank r. It is the first rank that is furthest from the loss"),
-                         (0, "ahead of none: on the last rank only does the backward follow at once")):
+    for ahead, words in ((p - 1, "That is so on rank 0 only, the furthest from the loss."),
+                         (p - r, "That is one forward too many before the first update."),
+                         (0, "That is so on the last rank only, where each backward follows its forward at once."),
+                         (r, "It is the first rank that is furthest from the loss, so its forwards are the furthest "
+                             "ahead.")):
         if ahead != p - 1 - r and forward == [max(0, i - ahead) for i in range(m)]:
-            return (f"That is as if forwards were {ahead} {words}. Rank r does p-1-r = {p - 1 - r} forwards before the "
-                    "first pair "
-                    f"of forward and backward, and updates after every backward.")
-    if len(set(late)) == 1 and m > 1:
-        return "The weights are updated after every backward, so every forward after the warm-up finds a newer version."
+            return (f"{words} Rank r does p-1-r forwards (here {p - 1 - r}) before its first pair of forward and backward, "
+                    "and "
+                    "updates after every backward.")
+    if forward == [0] * m:
+        return ("The weights are updated after every backward, not at the end: forwards after the first update find newer "
+                "ones.")
     return None
 
 

@@ -1,0 +1,31 @@
+"""Which condition divides right runs from wrong ones."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+
+from mlsyslab.check.contrast import contrast
+
+GRID = [{"world size": p, "root": root, "length": length, "op": op, "dtype": dtype}
+        for p in (2, 3, 4, 5, 8) for root in (0, 1) for length in (p, p + 1) for op in ("sum", "max")
+        for dtype in ("float32", "int64")]
+
+
+@pytest.mark.parametrize("right, said", [
+    (lambda t: t["world size"] in (2, 4, 8), "a power of two is assumed"),
+    (lambda t: t["world size"] % 2 == 0, "a power of two is assumed"),
+    (lambda t: t["root"] == 0, "is `root` used?"),
+    (lambda t: t["length"] % t["world size"] == 0, "parts of one length are assumed"),
+    (lambda t: t["op"] == "sum", "is `op` used?"),
+    (lambda t: t["dtype"] == "float32", "integers have to work too"),
+    (lambda t: t["world size"] == 8, "right for world size 8 only"),
+])
+def test_contrast_names_the_condition(right, said):
+    assert said in contrast([(traits, right(traits)) for traits in GRID])
+
+
+@pytest.mark.parametrize("right", [lambda t: False, lambda t: t["world size"] == 2, lambda t: crc32(str(t).encode()) % 3])
+def test_contrast_is_silent_where_no_condition_explains_it(right):
+    assert contrast([(traits, bool(right(traits))) for traits in GRID]) is None

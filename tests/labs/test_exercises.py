@@ -1,0 +1,113 @@
+"""Every exercise of every lab: right solutions pass, the stub and every known-wrong solution get their message."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from random import Random
+
+import pytest
+from exercises import SOLUTIONS, cells, exercises, message, nbgrader, solved
+
+from mlsyslab.check import Check, Wrong, inputs
+
+LABS = sorted(path.stem for path in SOLUTIONS.glob("*.py"))
+EXERCISES = [(lab, name) for lab in LABS for name in exercises(lab)]
+WRONG = {lab: importlib.import_module(f"{lab}_wrong").wrong for lab in LABS}
+MISTAKES = [pytest.param(lab, name, *pair, id=f"{name}-{pair[0].__name__}")
+            for lab in LABS for name in WRONG[lab] for pair in WRONG[lab][name]]
+
+
+def check_of(lab: str, name: str) -> Check:
+    return getattr(importlib.import_module(f"mlsyslab.check.{lab}"), name)
+
+
+# -- the lab ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lab", LABS)
+def test_the_points_are_100_and_every_exercise_is_checked_in_sight_and_hidden(lab):
+    graded = [cell for cell in cells(lab) if nbgrader(cell).get("grade")]
+    assert sum(nbgrader(cell)["points"] for cell in graded) == 100
+    assert [nbgrader(cell)["grade_id"] for cell in graded] == [f"{name}_check" for name in exercises(lab)]
+    assert sorted(importlib.import_module(f"mlsyslab.check.{lab}").__all__) == sorted(exercises(lab))
+    for cell, name in zip(graded, exercises(lab), strict=True):
+        assert cell.source.splitlines() == [f"check.{name}({name})", "### BEGIN HIDDEN TESTS",
+                                            f"check.{name}({name}, hidden=True)", "### END HIDDEN TESTS"]
+
+
+@pytest.mark.parametrize("lab", LABS)
+def test_exercises_do_not_depend_on_one_another(lab):
+    for cell in cells(lab):
+        own = nbgrader(cell)["grade_id"]
+        if nbgrader(cell).get("solution"):
+            called = [other for other in exercises(lab) if other != own and re.search(rf"(?<![.\w]){other}\(", cell.source)]
+            assert not called, f"{own} calls {called}"
+
+
+# -- right solutions --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", ["1", "another", "3.14"])
+@pytest.mark.parametrize("lab, name", EXERCISES)
+def test_the_reference_passes_whatever_the_seed(lab, name, seed, monkeypatch, capsys):
+    monkeypatch.setenv(inputs.SEED, seed)
+    check_of(lab, name)(solved(lab)[name], hidden=True)
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"{name}: right in")
+
+
+# -- wrong solutions --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lab, name", EXERCISES)
+def test_the_empty_stub_is_told_so(lab, name):
+    def stub(*_):
+        raise NotImplementedError
+
+    for hidden in (False, True):
+        assert message(check_of(lab, name), stub, hidden).startswith(f"{name} is not written yet")
+
+
+@pytest.mark.parametrize("lab", LABS)
+def test_every_exercise_has_at_least_five_known_wrong_solutions(lab):
+    assert set(WRONG[lab]) == set(exercises(lab))
+    assert all(len(solutions) >= 5 for solutions in WRONG[lab].values())
+
+
+@pytest.mark.parametrize("lab, name, fn, phrase", MISTAKES)
+def test_a_wrong_solution_gets_the_message_that_names_its_mistake(lab, name, fn, phrase, monkeypatch):
+    check = check_of(lab, name)
+    monkeypatch.setattr(check, "timeout", 4.0)
+    said = message(check, fn)
+    assert phrase in said
+    traits = check.cases(inputs.source(name, hidden=False))[0].traits
+    assert said.startswith(f"{name}, {next(iter(traits))} ")  # which case it was
+
+
+@pytest.mark.parametrize("lab, name, fn, phrase", [mistake for mistake in MISTAKES if "endless" not in mistake.id])
+def test_a_wrong_solution_fails_on_hidden_inputs_too(lab, name, fn, phrase, monkeypatch):
+    monkeypatch.setenv(inputs.SEED, "a secret")
+    message(check_of(lab, name), fn, hidden=True)
+
+
+@pytest.mark.parametrize("lab, name", EXERCISES)
+def test_what_is_no_function_is_said_to_be_none(lab, name):
+    assert "give the function itself" in message(check_of(lab, name), None)
+
+
+def test_only_the_message_is_shown_in_a_notebook():
+    wrong = Wrong("one\ntwo")
+    assert wrong._render_traceback_() == ["Wrong: one", "two"]
+
+
+# -- inputs -----------------------------------------------------------------------------------------------------------
+
+
+def test_hidden_inputs_come_from_the_seed(monkeypatch):
+    draw = {}
+    for seed in ("1", "2"):
+        monkeypatch.setenv(inputs.SEED, seed)
+        draw[seed] = inputs.source("cost", hidden=True).random()
+        assert draw[seed] == inputs.source("cost", hidden=True).random()
+        assert inputs.source("cost", hidden=False).random() == Random("cost").random()
+    assert draw["1"] != draw["2"]
