@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ import torch
 from mlsyslab.comm.communicator import describe
 from mlsyslab.comm.errors import CommError, Deadlock, RankFailed
 
-IN_A_CELL = re.compile(r"/\S*/ipykernel_\d+/\d+\.py:(?=\d)")  # the file in which a notebook keeps a cell's code
 LIBRARY = str(Path(__file__).parents[1])
 
 
@@ -75,8 +73,8 @@ def failure(name: str, error: RankFailed | Deadlock) -> str:
     """Why a run did not come to its end."""
     if isinstance(error, Deadlock):
         if error.why:
-            return f"{IN_A_CELL.sub('line ', str(error))}\n  Does a loop (or a recursion) there ever end?"
-        return f"Deadlock: {IN_A_CELL.sub('line ', str(error))}"
+            return f"{error}\n  Does a loop (or a recursion) there ever end?"
+        return f"Deadlock: {error}"
     cause = error.__cause__
     if stub(error):
         return f"{name} is not written yet: replace `raise NotImplementedError` by your solution"

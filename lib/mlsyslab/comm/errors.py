@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from mlsyslab.comm.trace import Trace
+
+_IN_A_CELL = re.compile(r".*ipykernel_\d+/\d+\.py:(?=\d)")  # the file in which a notebook keeps a cell's code
 
 
 class CommError(RuntimeError):
@@ -62,7 +65,7 @@ class Wait:
         tag = f" (tag {self.tag})" if self.tag else ""
         line = f"rank {self.rank} {what}{tag}"
         if self.where:
-            line += f"\n      at {self.where}" + (f"    {self.code}" if self.code else "")
+            line += f"\n      at {_IN_A_CELL.sub('line ', self.where)}" + (f"    {self.code}" if self.code else "")
         return line + (f"\n      {self.hint}" if self.hint else "")
 
 
