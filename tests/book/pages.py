@@ -64,7 +64,7 @@ def visit(browser, base: str, name: str, width: int = 1280, height: int = 900, s
 
 #: MathJax has typeset the page, and each widget of the page has been drawn and given its name.
 SETTLED = """async () => {
-  if (window.MathJax) await window.MathJax.startup.promise;
+  await window.MathJax?.startup?.promise;
   const places = document.querySelectorAll('script[type="application/vnd.jupyter.widget-view+json"]').length;
   const sliders = [...document.querySelectorAll('.noUi-handle')];
   return document.querySelectorAll('.cell_output .jupyter-widgets.widget-vbox').length >= places

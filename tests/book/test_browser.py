@@ -74,10 +74,17 @@ def picture(widget) -> str:
     return "".join(figure.inner_html() for figure in widget.locator(".widget-html-content").all())
 
 
-@pytest.mark.parametrize("name", ["index.html", *CHAPTERS])
+@pytest.mark.parametrize("name", CHAPTERS)
 def test_page_works_from_a_folder(browser, html, name):
     with visit(browser, f"file://{html}/", name) as page:
         assert page.errors == []
+
+
+def test_the_index_leads_to_the_first_page(browser, html):
+    page = browser.new_page()
+    page.goto(f"file://{html}/index.html", wait_until="commit")
+    page.wait_for_url(f"**/{CHAPTERS[0]}", wait_until="commit")
+    page.close()
 
 
 @pytest.mark.parametrize("where", ["server", "folder"])
