@@ -780,6 +780,11 @@ def run_mean_of_a_microbatch(comm, row, weight, inputs, targets):
     return executor(comm, row, weight, inputs, targets, begin=lambda y, t: (y - t) / len(t))
 
 
+@wrong("run_rank", "of the mean of the microbatches' means")
+def run_mean_of_means(comm, row, weight, inputs, targets):
+    return executor(comm, row, weight, inputs, targets, begin=lambda y, t: (y - t) / len(t) / len(targets))
+
+
 @wrong("run_rank", "divide by 16 where it begins")
 def run_without_scale(comm, row, weight, inputs, targets):
     return executor(comm, row, weight, inputs, targets, begin=lambda y, t: y - t)

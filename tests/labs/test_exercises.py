@@ -14,7 +14,7 @@ from mlsyslab.check import Check, Wrong, inputs
 LABS = sorted(path.stem for path in SOLUTIONS.glob("*.py"))
 EXERCISES = [(lab, name) for lab in LABS for name in exercises(lab)]
 WRONG = {lab: importlib.import_module(f"{lab}_wrong").wrong for lab in LABS}
-MISTAKES = [pytest.param(lab, name, *pair, id=f"{name}-{pair[0].__name__}")
+MISTAKES = [pytest.param(lab, name, *pair, id=f"{lab}-{name}-{pair[0].__name__}")
             for lab in LABS for name in WRONG[lab] for pair in WRONG[lab][name]]
 
 

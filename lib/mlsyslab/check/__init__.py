@@ -9,7 +9,8 @@ told, which mistake that looks like.
 - `check.NAME.show(NAME, p=4)` draws one run of the student's function on p ranks.
 
 Each lab has a module here, whose checks derive from `Exercise` (of a function that every rank runs) or `Formula` (of a
-function of plain numbers): cases to try, a judge of what comes, and diagnoses of the mistakes that people make.
+function of plain data, called by itself): cases to try, a judge of what comes, and diagnoses of the mistakes that people
+make.
 """
 
 from mlsyslab.check.exercise import Case, Check, Exercise, Formula

@@ -48,6 +48,11 @@ def is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def alike(came: Any, right: torch.Tensor) -> bool:
+    """Whether it is a tensor of this shape with these values, but for rounding."""
+    return isinstance(came, torch.Tensor) and came.shape == right.shape and torch.allclose(came.to(right.dtype), right)
+
+
 def difference(rank: int, came: Any, expected: torch.Tensor) -> str | None:
     """How what a rank returned differs from what it should have returned; None when it doesn't."""
     if came is None:

@@ -9,9 +9,10 @@ import torch
 from mlsyslab import pipeline
 from mlsyslab.check import inputs
 from mlsyslab.check.exercise import Case, Exercise
-from mlsyslab.check.messages import count
+from mlsyslab.check.messages import alike, count
 from mlsyslab.check.pipeline.rows import to_rows
-from mlsyslab.comm import Deadlock, Link, RankFailed
+from mlsyslab.check.runs import Outcome
+from mlsyslab.comm import Communicator, Deadlock, Link, RankFailed
 from mlsyslab.pipeline import Action
 
 #: Messages take no time, so that virtual time is the schedule's.
@@ -50,49 +51,46 @@ class RunRank(Exercise):
         arguments = [(rows[r], weights[r], xs if r == 0 else blank_x, ts if r == p - 1 else blank_t) for r in range(p)]
         traits = {"world size": p, "microbatches": m, "schedule": schedule.name,
                   "backwards": "in reverse" if reverse else "in order"}
-        return Case(arguments, gradients(weights, x, t), traits, FREE)
+        return Case(arguments, gradients(weights, x, t, N), traits, FREE)
 
     # -- values -------------------------------------------------------------------------------------------------------
 
     def diagnose(self, case, outcome, fn):
-        p, m = case.p, case.traits["microbatches"]
-        weights, xs, ts = [own[1] for own in case.arguments], case.arguments[0][2], case.arguments[-1][3]
-        N = sum(map(len, ts))
-        for words, whole, some in (
-            ("That is the gradient of the last microbatch's backward only: add them up (total += "
-             "…).", False, [last_backward(case)]),
-            ("The gradient of microbatch 0 is left out.", False, range(1, m)),
-            (f"That is {N} times the gradient: the loss is a mean over all {N} rows, so divide by {N} where it "
-             "begins.", N, range(m)),
+        weights, xs, ts = batch(case)
+        N, every = sum(map(len, ts)), range(len(ts))
+        slips = [  # words, by what the loss of a microbatch is multiplied, the microbatches that are counted
+            ("That is the gradient of the last microbatch's backward only: add them up (total += …).", lambda i: 1,
+             [Action.parse(case.arguments[0][0][-1]).microbatch]),
+            ("The gradient of microbatch 0 is left out.", lambda i: 1, every[1:]),
+            (f"That is {N} times the gradient: the loss is a mean over all {N} rows, so divide by {N} where it begins.",
+             lambda i: N, every),
             ("That is the gradient of the sum of the microbatches' means: the loss is the mean over all rows of all "
-             "microbatches, so divide by how many rows there are in all.", None, range(m)),
-            ("That is half the gradient: the derivative of the loss is (y - target) / N.", 0.5, range(m)),
-            ("That is twice the gradient: the derivative of (y - target)²/2 is y - target.", 2, range(m)),
-            ("The sign is wrong: the derivative of the loss is (y - target) / N, not (target - y) / N.", -1, range(m)),
-            (f"That is the gradient divided by m = {m} once more: N counts the rows of all microbatches.", 1 / m, range(m)),
-        ):
-            other = [0] * p
-            for i in some:
-                scale = len(ts) / len(ts[i]) * N / len(ts) if whole is None else (whole or 1)
-                part = gradients(weights, xs[i], ts[i], N)
-                other = [a + scale * b for a, b in zip(other, part, strict=True)]
-            if all(a.shape == b.shape and torch.allclose(a, b) for a, b in zip(outcome.results, other, strict=True)):
+             "microbatches, so divide by how many rows there are in all.", lambda i: N / len(ts[i]), every),
+            ("That is the gradient of the mean of the microbatches' means: they needn't be equally long, so divide by how "
+             "many rows there are in all.", lambda i: N / len(ts[i]) / len(ts), every),
+            ("That is half the gradient: the derivative of (y - target)²/2 is y - target.", lambda i: 0.5, every),
+            ("That is twice the gradient: the derivative of (y - target)²/2 is y - target.", lambda i: 2, every),
+            ("The sign is wrong: the derivative of the loss is (y - target) / N, not (target - y) / "
+             "N.", lambda i: -1, every),
+        ]
+        for words, scale, counted in slips:
+            parts = [gradients(weights, xs[i], ts[i], N / scale(i)) for i in counted]
+            if parts and all(map(alike, outcome.results, map(sum, zip(*parts, strict=True)))):
                 return words
         if any(came.isnan().any() for came in outcome.results):
             return ("There are NaN in it: on ranks other than the first `inputs` has no values, and on ranks other than the "
                     "last `targets` has none. They tell how many rows a microbatch has.")
         return self.wrong_message(case, outcome)
 
-    def wrong_message(self, case, outcome):
+    def wrong_message(self, case: Case, outcome: Outcome) -> str | None:
         """The first message with wrong values in it."""
         activations, backs = passes(case)
         for rank, (row, *_) in enumerate(case.arguments):
-            for step, kind, boundary in ((1, "F", activations), (-1, "B", backs)):
+            for step, kind, right in ((1, "F", activations[rank]), (-1, "B", backs[rank])):
                 sent = [message.tensor for message in outcome.by(rank) if message.to == rank + step]
                 due = [Action.parse(text).microbatch for text in row if kind in text]
                 for i, tensor in zip(due, sent, strict=False):
-                    right = boundary[rank][i]
-                    if tensor.shape != right.shape or not torch.allclose(tensor, right):
+                    if not alike(tensor, right[i]):
                         what = "the activations" if kind == "F" else "the gradient"
                         return f"The first mistake that was sent on: {what} that rank {rank} sent after {rank}{kind}{i}."
         return None
@@ -100,31 +98,41 @@ class RunRank(Exercise):
     # -- the way they came --------------------------------------------------------------------------------------------
 
     def judge(self, case, outcome):
-        p, m = case.p, case.traits["microbatches"]
         for rank, (row, *_) in enumerate(case.arguments):
-            done = [event.label for event in outcome.trace.of(rank) if event.kind == "compute"]
-            if done != row:
-                return (f"rank {rank} did {' '.join(done[:8]) or 'nothing'}{' …' if len(done) > 8 else ''} on the clock, "
-                        "and "
-                        f"its row is {' '.join(row[:8])}{' …' if len(row) > 8 else ''}: every action in its turn, once, "
-                        "inside `with comm.work(action, seconds=1.0):`")
-            for peer in range(p):
-                sent = sum(message.to == peer for message in outcome.by(rank))
-                due = m if abs(peer - rank) == 1 else 0
-                if sent != due:
-                    return (f"rank {rank} sent {count(sent, 'message')} to rank {peer}, expected {due}: activations go to "
-                            "rank "
-                            "r+1 and gradients to rank r-1, one message for each microbatch")
-            held, right = outcome.held.get((rank, rank - 1), 0), most_live(row) + SPARE
-            if rank and held > right:
-                return (f"rank {rank} held {held} received activations at once; its schedule needs {most_live(row)}. After "
-                        "the "
-                        "backward of a microbatch nothing may refer to its activations any more (dict.pop)")
+            if wrong := (self.other_work(rank, row, outcome) or self.other_messages(rank, case, outcome)
+                         or self.hoarded(rank, row, outcome)):
+                return wrong
         right = self.run(reference_clock, [(row,) for row, *_ in case.arguments], FREE).trace.time
         if outcome.trace.time > right + 1e-9:
             return (f"it took {outcome.trace.time:g} s; with this schedule it should take {right:g}. Does a rank wait until "
                     "what it sent has been received, before it goes on?")
         return None
+
+    def other_work(self, rank: int, row: list[str], outcome: Outcome) -> str | None:
+        done = [event.label for event in outcome.trace.of(rank) if event.kind == "compute"]
+        if done == row:
+            return None
+        return (f"rank {rank} did {beginning(done)} on the clock, and its row is {beginning(row)}: every action in its "
+                "turn, "
+                "once, inside `with comm.work(action, seconds=1.0):`")
+
+    def other_messages(self, rank: int, case: Case, outcome: Outcome) -> str | None:
+        for peer in range(case.p):
+            sent = sum(message.to == peer for message in outcome.by(rank))
+            due = case.traits["microbatches"] if abs(peer - rank) == 1 else 0
+            if sent != due:
+                return (f"rank {rank} sent {count(sent, 'message')} to rank {peer}, expected {due}: activations go to rank "
+                        "r+1 "
+                        "and gradients to rank r-1, one message for each microbatch")
+        return None
+
+    def hoarded(self, rank: int, row: list[str], outcome: Outcome) -> str | None:
+        held, needed = outcome.held.get((rank, rank - 1), 0), most_live(row)
+        if not rank or held <= needed + SPARE:
+            return None
+        return (f"rank {rank} held {held} received activations at once; its schedule needs {needed}. After the backward of "
+                "a "
+                "microbatch nothing may refer to its activations any more (dict.pop)")
 
     def advise(self, error):
         if isinstance(error, Deadlock) and not error.why:
@@ -149,12 +157,17 @@ class RunRank(Exercise):
         return timetable(trace, title, memory=None, messages=True)
 
 
-def gradients(weights: list[torch.Tensor], x: torch.Tensor, t: torch.Tensor, N: int | None = None) -> list[torch.Tensor]:
-    """Of the mean over N rows of |x W_0 … W_{p-1} - t|²/2, with respect to each weight."""
+def batch(case: Case) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+    """The weights of all stages, the microbatches, and their targets."""
+    return [own[1] for own in case.arguments], case.arguments[0][2], case.arguments[-1][3]
+
+
+def gradients(weights: list[torch.Tensor], x: torch.Tensor, t: torch.Tensor, N: float) -> list[torch.Tensor]:
+    """Of the sum over rows of |x W_0 … W_{p-1} - t|²/2, divided by N, with respect to each weight."""
     activations = [x]
     for weight in weights:
         activations.append(activations[-1] @ weight)
-    g, found = (activations.pop() - t) / (N or len(t)), []
+    g, found = (activations.pop() - t) / N, []
     for weight, x in zip(reversed(weights), reversed(activations), strict=True):
         found.insert(0, x.T @ g)
         g = g @ weight.T
@@ -163,7 +176,7 @@ def gradients(weights: list[torch.Tensor], x: torch.Tensor, t: torch.Tensor, N: 
 
 def passes(case: Case) -> tuple[list[list[torch.Tensor]], list[list[torch.Tensor]]]:
     """For each rank and microbatch: the activations that it gives out, and the gradient that it hands back."""
-    weights, xs, ts = [own[1] for own in case.arguments], case.arguments[0][2], case.arguments[-1][3]
+    weights, xs, ts = batch(case)
     N, activations = sum(map(len, ts)), [list(xs)]
     for weight in weights:
         activations.append([x @ weight for x in activations[-1]])
@@ -173,8 +186,8 @@ def passes(case: Case) -> tuple[list[list[torch.Tensor]], list[list[torch.Tensor
     return activations[1:], backs[:-1]
 
 
-def last_backward(case: Case) -> int:
-    return Action.parse(case.arguments[0][0][-1]).microbatch
+def beginning(labels: list[str]) -> str:
+    return f"{' '.join(labels[:8])}{' …' if len(labels) > 8 else ''}" if labels else "nothing"
 
 
 def most_live(row: list[str]) -> int:
@@ -186,7 +199,7 @@ def most_live(row: list[str]) -> int:
     return most
 
 
-def reference_clock(comm, row):
+def reference_clock(comm: Communicator, row: list[str]) -> None:
     """Each action takes a second, once what it needs is there; the messages are empty."""
     works, nothing = [], torch.empty(0)
     for text in row:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from mlsyslab import pipeline
 from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import count
+from mlsyslab.check.messages import count, failure
 from mlsyslab.check.pipeline.rows import Unreadable, broken, read
+from mlsyslab.check.runs import call
+from mlsyslab.comm import CommError
 from mlsyslab.pipeline import Action, Schedule
 
 if TYPE_CHECKING:
@@ -88,11 +90,14 @@ class Generator(Formula):
         """Draw the schedule that `fn` makes for p ranks and m microbatches, with I = W = F; say why, if it can't be run."""
         from mlsyslab.draw.pipeline import timetable  # brings matplotlib, which a bare node may lack
 
+        like = pipeline.schedule(self.schedule, p, m, *chunks)
         try:
-            schedule = read(self.name, fn(p, m, *chunks), pipeline.schedule(self.schedule, p, m, *chunks))
+            schedule = read(self.name, call(fn, (p, m, *chunks), self.timeout), like)
             wrong = broken(schedule)
-        except (Unreadable, NotImplementedError) as error:
-            wrong = str(error) or "it is not written yet"
+        except CommError as error:
+            wrong = failure(self.name, error)
+        except Unreadable as error:
+            wrong = str(error)
         if wrong:
             print(f"{self.name}: {wrong}")
             return None

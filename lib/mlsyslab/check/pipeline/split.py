@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from mlsyslab.check import inputs
 from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import article, count, values
+from mlsyslab.check.messages import alike, article, count, values
 from mlsyslab.comm.communicator import describe
 
 Tensors = list[torch.Tensor]
@@ -170,10 +170,6 @@ class BackwardWeights(Half):
                 return (f"{wrong}\n  Those are divided by the {rows} rows. The loss has been averaged already, where the "
                         "gradient began: here the rows are added up.")
         return wrong
-
-
-def alike(a: Any, b: torch.Tensor) -> bool:
-    return isinstance(a, torch.Tensor) and a.shape == b.shape and torch.allclose(a.to(b.dtype), b)
 
 
 def differ(what: str, came: Any, right: Tensors, numbered: bool = True) -> str | None:
