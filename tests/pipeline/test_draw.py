@@ -2,13 +2,14 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 
 import pytest
 
 from mlsyslab import Event, Link, Trace
 from mlsyslab.draw.lanes import TINTS, read
 from mlsyslab.draw.pipeline import CSS, KINDS, compare, overlay, timetable
-from mlsyslab.draw.schedules import schedules
+from mlsyslab.draw.schedules import TRIED, cost_table, schedules
 from mlsyslab.pipeline import names, schedule, simulate
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -19,15 +20,26 @@ def elements(picture, tag):
 
 
 def boxes(picture):
-    """How many cells each class has; the sample in the legend left out."""
-    found = {}
+    """How many cells each kind has; samples of the legend left out."""
+    found = Counter()
     for path in elements(picture, "path"):
-        if path.get("class", "").startswith("cell "):
-            kind = path.get("class").split()[1][0]
-            found[kind] = found.get(kind, 0) + path.get("d").count("z")
-    tinted = any(text.text and text.text.startswith("lighter") for text in elements(picture, "text"))
-    for kind in found:
-        found[kind] -= 1 + (tinted and kind == "F")
+        name, *looks = path.get("class", "").split()
+        if name == "cell" and "sample" not in looks:
+            found[looks[-1][0]] += path.get("d").count("h")
+    return found
+
+
+def numbers(picture):
+    """The words in the cells: letters of one text that stand together."""
+    found = []
+    for text in elements(picture, "text"):
+        if text.get("class", "").startswith("in"):
+            size, end = float(text.get("font-size")), float("-inf")
+            for letter, x in zip(text.text, map(float, text.get("x").split()), strict=True):
+                if x - end > 0.6 * size:
+                    found.append("")
+                found[-1] += letter
+                end = x
     return found
 
 
@@ -41,11 +53,26 @@ def test_there_is_a_cell_for_each_action(name):
 @pytest.mark.parametrize("name", names())
 def test_every_microbatch_has_its_number_on_every_rank(name):
     made = schedule(name, 4, 6)
-    words = [span.text for span in elements(timetable(made, width=1400), "tspan")]
+    words = numbers(timetable(made, width=1400))
     numbered = [word.split(".")[0] for word in words if not word.startswith("v")]
     for i in range(6):
         assert numbered.count(str(i)) == sum(a.microbatch == i and a.kind != "U" for a in made)
     assert (len(words) > len(numbered)) == made.asynchronous  # versions
+
+
+def test_cells_stand_at_their_times():
+    """Strokes of relative moves, added up: rank after rank, where each forward begins and ends."""
+    run = simulate(schedule("GPipe", 3, 12), F=0.7, B=1.1)
+    picture = timetable(run)
+    paths = [path.get("d") for path in elements(picture, "path") if path.get("class") == "cell F0"]
+    for rank, d in enumerate(paths):
+        x = 0.0
+        for (move, along), action, start in zip(re.findall(r"m([-.\d]+) [-.\d]+h([.\d]+)", d), run.schedule.actions[rank],
+                                                run.start[run.columns.first[rank]:], strict=False):
+            x += float(move)
+            assert x == pytest.approx(picture.x(start) + 0.5, abs=0.06), action
+            x += float(along)
+            assert x == pytest.approx(picture.x(start + 0.7) - 0.5, abs=0.11), action
 
 
 def test_a_picture_of_a_run_says_its_time_bubble_and_peaks():
@@ -106,7 +133,7 @@ def test_kinds_differ_in_brightness_and_numbers_can_be_read_on_all_of_them():
     assert all(b - a > 0.08 for a, b in zip(lights, lights[1:], strict=False))
     for kind in KINDS:
         for tint in range(TINTS):
-            fill = CSS.split(f"path.{kind}{tint}{{fill:")[1][:7]
+            fill = CSS.split(f"path.{kind}{tint}{{stroke:")[1][:7]
             ink = "#ffffff" if kind == "W" and not tint else "#111a22"
             assert contrast(fill, ink) >= 4.5, (kind, tint)
 
@@ -130,13 +157,26 @@ def widgets(widget):
         yield from widgets(child)
 
 
-def test_readers_choose_schedule_ratio_ranks_and_microbatches():
-    made = list(widgets(schedules(("GPipe", "interleaved"), ranks=(2, 3), microbatches=(1, 4), chunks=(2, 3))))
-    menus = {widget.description: list(widget.options) for widget in made if hasattr(widget, "options")}
-    assert menus == {"schedule": ["GPipe", "interleaved v=2", "interleaved v=3"], "ratio": ["1 : 1 : 1", "1 : ½ : ½"],
-                     "p": ["2", "3"], "m": ["1", "4"]}
-    frames = {widget.value for widget in made if str(getattr(widget, "value", "")).startswith("<div")}
-    assert len(frames) == 3 * 2 * 2 * 2
+def test_readers_choose_schedules_ratio_ranks_and_microbatches():
+    tried = ("GPipe", "interleaved v=2", "interleaved v=3")
+    made = list(widgets(schedules(tried, ranks=(2, 3), microbatches=(1, 4), start={"p": 3, "and below it": "GPipe"})))
+    menus = {widget.description: (list(widget.options), widget.value) for widget in made if hasattr(widget, "options")}
+    assert menus == {"schedule": (list(tried), "GPipe"), "and below it": (["nothing", *tried], "GPipe"),
+                     "ratio": (["1 : 1 : 1", "1 : 1 : ½", "1 : ½ : ½"], "1 : 1 : 1"), "p": (["2", "3"], "3"),
+                     "m": (["1", "4"], "1")}
+    frames = {widget.value for widget in made if "m=" in str(getattr(widget, "value", ""))}
+    assert len(frames) == 3 * 3 * 2 * 2
     # each rank has the same work in all of them: 4 (1 + 1 + 1) forwards, and a third of the bubble with three chunks
     times = [re.search(r">time ([\d.]+) forwards", frame)[1] for frame in frames if "p=3, m=4" in frame]
-    assert sorted(times) == sorted(["18", "15", "14", "12", "10", "9.333"])
+    assert sorted(times) == sorted(["18", "15", "14", "15", "12.5", "11.67", "12", "10", "9.333"])
+
+
+def test_every_schedule_that_trains_can_be_tried_and_has_a_row():
+    tried = {name.rpartition(" ")[0] if "=" in name else name for name in TRIED}
+    assert tried == set(names()) - {"inference"}
+    table = cost_table(4, 8)
+    rows = {row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:-1]] for row in table.splitlines()[2:]}
+    assert set(rows) == tried
+    assert rows["1F1B"] == ["27.3%", "15.8%", "4", "1", "0"]
+    assert rows["GPipe"][2] == "8" and rows["Chimera"][3] == "2" and rows["PipeDream"][3] == "4"
+    assert {row[1] for row in (rows["ZB-H2"], rows["ZB-V"])} == {"0.0%"}

@@ -7,11 +7,13 @@ and a real run make the same picture.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from mlsyslab.comm.trace import Trace
-from mlsyslab.draw.lanes import TINTS, Cell, Lane, read
-from mlsyslab.draw.picture import STYLE, Picture, number
+from mlsyslab.draw.actions import CSS, HELD, IDLE, KINDS, LANE, LEGEND, TINTED, UPDATE, Entry, in_lines, samples, write
+from mlsyslab.draw.lanes import Cell, Lane, read
+from mlsyslab.draw.picture import Picture, number
 from mlsyslab.draw.plot import size_of
 from mlsyslab.draw.timeline import ticks, unit_of
 from mlsyslab.pipeline import Schedule, Timeline, simulate
@@ -19,42 +21,40 @@ from mlsyslab.pipeline import Schedule, Timeline, simulate
 #: What can be drawn: a schedule (simulated with I = W = F), a simulated run, the trace of any run.
 Source = Schedule | Timeline | Trace
 
-#: Fill of each kind, and what it is called. They differ in lightness as well.
-KINDS = {"F": ("#a3cdf0", "forward"), "B": ("#58b890", "backward"), "I": ("#f9e08b", "input gradient"),
-         "W": ("#8a4a7f", "weight gradient")}
-LANE, STRIP, GAP = 24, 15, 9  # px: height of the cells, of the memory below them, space to the next lane
-LEFT, RIGHT, HEAD, AXIS, LEGEND = 58, 16, 26, 42, 19  # px round the lanes; LEGEND a line of it
+STRIP, GAP = 18, 9  # px: height of the memory below a lane, space to the next lane
+LEFT, RIGHT, HEAD, AXIS = 58, 16, 26, 42  # px round the lanes
 PEAK = 46  # px: what the column of peaks adds on the right
 CELL = 15  # px that the shortest forward should have
 LEAST, MOST = 680, 1500  # px: how wide a picture is made by itself
 
 
-def _mix(colour: str, white: float) -> str:
-    """The colour with so much white in it."""
-    parts = (int(colour[i:i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * white):02x}" for part in parts)
+class _Pen:
+    """Horizontal strokes as one path, with relative moves, which take few characters."""
 
+    def __init__(self):
+        self.d, self.at = "", (0.0, 0.0)
 
-CSS = (STYLE + "".join(f".mls path.{kind}{tint}{{fill:{_mix(colour, 0.66 * tint / (TINTS - 1))}}}"
-                       for kind, (colour, _) in KINDS.items() for tint in range(TINTS))
-       + ".mls path.cell{stroke:#26323e;stroke-width:.7}.mls text.in{fill:#111a22;text-anchor:middle}"
-       ".mls text.white{fill:#fff}.mls path.hatch{stroke:var(--quiet-edge);stroke-width:.7}"
-       ".mls path.update{stroke:var(--ink);stroke-width:2.4}"
-       ".mls path.kept{fill:var(--quiet-edge);fill-opacity:.42;stroke:var(--quiet-edge)}"
-       ".mls path.way{stroke:var(--ink);stroke-width:.8;opacity:.6}")
+    def stroke(self, x1: float, x2: float, y: float) -> None:
+        """A stroke from (x1, y) to (x2, y)."""
+        x1, x2, y = round(x1, 1), round(x2, 1), round(y, 1)
+        self.d += f"m{number(x1 - self.at[0])} {number(y - self.at[1])}h{number(x2 - x1)}"
+        self.at = x2, y
 
 
 def timetable(source: Source, title: str = "", *, memory: str | None = "activations", messages: bool = False,
-              until: float | None = None, width: float | None = None, unit: str | None = None) -> Picture:
+              until: float | None = None, width: float | None = None, unit: str | None = None,
+              plain: bool = False) -> Picture:
     """Draw a schedule on the clock.
 
     source: a schedule (then F = I = W = 1), a `Timeline` from `pipeline.simulate`, or the trace of a real run.
     memory: what to draw below the lanes: "activations" (how many), "bytes" or None.  messages: whether to draw a line each.
     until: seconds that the axis spans, so that pictures can be compared; by default the whole run.  width: px.
     unit: what the axis counts, "forwards" say, where a time of 1 isn't a second.
+    plain: without legend (see `actions.legend`), weight versions and the order of actions in words, for pictures of which
+           a page has many.
     """
     run = _run(source)
-    return _Timetable([(title or _name(source), run)], memory, messages, until, width, unit)
+    return _Timetable([(title or _name(source), run)], memory, messages, until, width, unit, plain)
 
 
 def compare(runs: Mapping[str, Source], *, memory: str | None = "activations", until: float | None = None,
@@ -89,10 +89,10 @@ class _Timetable(Picture):
 
     css = CSS
 
-    def __init__(self, runs, memory, messages, until, width, unit):
+    def __init__(self, runs, memory, messages, until, width, unit, plain=False):
         if memory not in (None, "activations", "bytes"):
             raise ValueError(f'memory={memory!r}: draw "activations", "bytes" or None')
-        self.runs, self.memory, self.messages = runs, memory, messages
+        self.runs, self.memory, self.messages, self.plain = runs, memory, messages, plain
         self.schedules, self.lanes = zip(*(read(trace, memory) for _, trace in runs), strict=True)
         self.until = max(trace.time for _, trace in runs) if until is None else until
         if self.until <= 0:
@@ -101,7 +101,7 @@ class _Timetable(Picture):
         self.cells = [cell for lanes in self.lanes for lane in lanes for cell in lane.cells]
         self.kinds = [kind for kind in KINDS if any(cell.action.kind == kind for cell in self.cells)]
         wide = self._fitting_width() if width is None else width
-        self.legend = self._legend_lines(wide)
+        self.legend = [] if plain else in_lines(self._entries(), wide - LEFT)
         super().__init__(wide, self._height(), " and ".join(name for name, _ in runs), self._words())
         self.scale = (wide - LEFT - self.right) / self.until
         self.unit = (1.0, unit) if unit else unit_of(self.until)
@@ -155,9 +155,11 @@ class _Timetable(Picture):
 
     def _axis(self, top: float, bottom: float) -> None:
         unit, name = self.unit
-        for tick in ticks(self.until / unit, 10):
-            self.line(self.x(tick * unit), top, self.x(tick * unit), bottom, "rule")
-            self.text(self.x(tick * unit), bottom + 14, f"{tick:g}", "soft small mid")
+        at = ticks(self.until / unit, 10)
+        self._add("path", "rule", d="".join(f"M{number(self.x(tick * unit))} {top}V{number(bottom)}" for tick in at))
+        words = {self.x(tick * unit): f"{tick:g}" for tick in at}
+        places = [number(place) for middle, word in words.items() for place in _places(word, middle, 11)]
+        self._add("text", "soft small mid", "".join(words.values()), y=bottom + 14, x=" ".join(places))
         self.text(self.width - self.right, bottom + 28, f"time in {name}", "soft small end")
 
     def _lane(self, lane: Lane, top: float, end: float, most: float, name: str = "") -> None:
@@ -171,61 +173,61 @@ class _Timetable(Picture):
             self._kept(lane, top + LANE + STRIP, end, most)
 
     def _hatch(self, gaps: Sequence[tuple[float, float]], top: float) -> None:
-        """Slanted lines, 6 px apart, in the stretches where a rank waits."""
-        lines = []
+        """Fine lines across the lane in the stretches where a rank waits."""
+        pen = _Pen()
         for start, end in gaps:
-            left, right = self.x(start), self.x(end)
-            k = int((left + top) // 6) + 1
-            while 6 * k < right + top + LANE:  # the line x + y = 6 k
-                x1, x2 = max(left, 6 * k - top - LANE), min(right, 6 * k - top)
-                if x2 > x1:
-                    lines.append(f"M{number(x1)} {number(6 * k - x1)}L{number(x2)} {number(6 * k - x2)}")
-                k += 1
-        if lines:
-            self._add("path", "hatch", d="".join(lines))
-
-    def _span(self, cell: Cell, top: float) -> tuple[float, float]:
-        """Top and height of a cell."""
-        return (top, LANE) if not cell.half else (top + (cell.half - 1) * LANE / 2, LANE / 2)
+            pen.stroke(self.x(start), self.x(end), top + LANE / 2)
+        if gaps:
+            self._add("path", "hatch", d=pen.d)
 
     def _boxes(self, cells: Sequence[Cell], top: float) -> None:
         """The cells; those of one colour are one path, which keeps large pictures light."""
-        paths: dict[str, list[str]] = {}
+        pens, under = defaultdict(_Pen), _Pen()
+        for start, end in _busy(cells):
+            under.stroke(self.x(start), self.x(end), top + LANE / 2)
         for cell in cells:
             if cell.action.kind in KINDS:
-                y, high = self._span(cell, top)
-                wide = number((cell.end - cell.start) * self.scale)
-                paths.setdefault(f"{cell.action.kind}{cell.tint}", []).append(
-                    f"M{number(self.x(cell.start))} {number(y)}h{wide}v{number(high)}h-{wide}z")
-        for name, boxes in paths.items():
-            self._add("path", f"cell {name}", d="".join(boxes))
+                left, right = self.x(cell.start), self.x(cell.end)
+                edge = min(0.5, (right - left) / 8)
+                shape = "cell half" if cell.half else "cell"
+                pens[f"{shape} {cell.action.kind}{cell.tint}"].stroke(left + edge, right - edge, self._middle(cell, top))
+        self._add("path", "under", d=under.d)
+        for name, pen in pens.items():
+            self._add("path", name, d=pen.d)
+
+    def _middle(self, cell: Cell, top: float) -> float:
+        """The height at which a cell's middle lies."""
+        return top + LANE * {0: 2, 1: 1, 2: 3}[cell.half] / 4
 
     def _numbers(self, cells: Sequence[Cell], top: float) -> None:
-        """Microbatch numbers where they fit, dark on light and white on dark; below them versions, where there are any."""
-        texts: dict[tuple[bool, float], list[str]] = {}
+        """Microbatch numbers where they fit, dark on light and white on dark; below them versions, where there are any.
+
+        What has one size and one height is one text, each letter of it put in its place.
+        """
+        texts: dict[tuple[str, float, float], tuple[list[str], list[str]]] = {}
         for cell in cells:
             if cell.action.kind not in KINDS:
                 continue
-            y, high = self._span(cell, top)
-            white = cell.action.kind == "W" and not cell.tint
             middle, wide = self.x((cell.start + cell.end) / 2), (cell.end - cell.start) * self.scale
-            for words, size, baseline in self._said(cell, wide, y, high):
-                texts.setdefault((white, size), []).append(
-                    f'<tspan x="{number(middle)}" y="{number(baseline)}">{words}</tspan>')
-        for (white, size), spans in texts.items():
-            self._add("text", "in white" if white else "in", "".join(spans), font_size=size)
+            ink = "in white" if cell.action.kind == "W" and not cell.tint else "in"
+            for words, size, baseline in self._said(cell, wide, self._middle(cell, top)):
+                letters, places = texts.setdefault((ink, size, baseline), ([], []))
+                letters += words
+                places += map(number, _places(words, middle, size))
+        for (ink, size, baseline), (letters, places) in texts.items():
+            self._add("text", ink, "".join(letters), font_size=size, y=baseline, x=" ".join(places))
 
-    def _said(self, cell: Cell, wide: float, y: float, high: float) -> Iterator[tuple[str, float, float]]:
+    def _said(self, cell: Cell, wide: float, middle: float) -> Iterator[tuple[str, float, float]]:
         """What stands in a cell: words, their size, their baseline."""
-        action, versioned = cell.action, any(schedule.asynchronous for schedule in self.schedules)
+        action, versioned = cell.action, not self.plain and any(schedule.asynchronous for schedule in self.schedules)
         words = str(action.microbatch)
         if any(schedule.slices for schedule in self.schedules):
             words += f".{action.slice}"
         for size in (9, 8) if cell.half else (11, 9.5, 8):
             if (0.58 * len(words) - 0.25 * ("." in words)) * size + 1 <= wide:
-                yield words, size, y + high / 2 + 0.36 * size - 4 * versioned
+                yield words, size, middle + 0.36 * size - 4 * versioned
                 if versioned:
-                    yield f"v{action.version}", 7.5, y + high - 4
+                    yield f"v{action.version}", 7.5, middle + LANE / 2 - 4
                 return
 
     def _updates(self, cells: Sequence[Cell], top: float) -> None:
@@ -238,10 +240,14 @@ class _Timetable(Picture):
     def _kept(self, lane: Lane, bottom: float, end: float, most: float) -> None:
         """How much the rank holds, as an area over time, and its most."""
         high = (STRIP - 3) / most if most else 0
-        corners = [f"M{number(self.x(0))} {number(bottom)}"]
-        for time, held in lane.live:
-            corners.append(f"H{number(self.x(time))}V{number(bottom - held * high)}")
-        corners.append(f"H{number(self.x(end))}V{number(bottom)}z")
+        x, y = round(self.x(0), 1), 0.0
+        corners = [f"M{number(x)} {number(bottom)}"]
+        for time, held in [*lane.live, (end, 0)]:
+            right, up = round(self.x(time), 1), round(held * high, 1)
+            if up != y:
+                corners.append(f"h{number(right - x)}v{number(y - up)}")
+                x, y = right, up
+        corners.append("z")
         self._add("path", "kept", d="".join(corners))
         peak = size_of(lane.peak) if self.memory == "bytes" else f"{lane.peak:g}"
         self.text(self.width - 6, bottom - 2, peak, "small end")
@@ -258,48 +264,25 @@ class _Timetable(Picture):
         if lines:
             self._add("path", "way", d="".join(lines))
 
-    def _legend_lines(self, wide: float) -> list[list[tuple[str, str, str]]]:
-        """The entries of the legend, (classes, path, words) each, in lines that fit."""
-        box = "h15v11h-15z"
-        entries = [(f"cell {kind}0", "m0 -10" + box, KINDS[kind][1]) for kind in self.kinds]
+    def _entries(self) -> list[Entry]:
+        """What occurs in this picture and is to be explained."""
+        entries = samples(self.kinds)
         if any(cell.tint for cell in self.cells):
             two_ways = any(len(ranks) > 1 for schedule in self.schedules for ranks in schedule.placement)
-            words = "lighter: the other direction" if two_ways else "lighter: later chunk of the model"
-            entries.append((f"cell {self.kinds[0]}{TINTS - 1}", "m0 -10" + box, words))
+            entries.append(TINTED["direction" if two_ways else "chunk"])
         if any(cell.action.kind == "U" for cell in self.cells):
-            entries.append(("update", "m8 -11v13", "weight update"))
-        entries.append(("hatch", "m0 1l10 -10m-5 10l10 -10", "idle"))
-        if self.memory:
-            words = "activations held" if self.memory == "activations" else "bytes held"
-            entries.append(("kept", "v-5h5v-4h5v3h5v6z", words))
-        lines, x = [[]], float(LEFT)
-        for entry in entries:
-            if x + self._entry_width(entry[2]) > wide:
-                lines.append([])
-                x = LEFT
-            lines[-1].append(entry)
-            x += self._entry_width(entry[2])
-        return lines
-
-    @staticmethod
-    def _entry_width(words: str) -> float:
-        return 40 + 5.7 * len(words)
+            entries.append(UPDATE)
+        return [*entries, IDLE] + ([HELD[self.memory]] if self.memory else [])
 
     def _legend(self) -> None:
-        """A sample of everything that occurs, with its name."""
-        for k, line in enumerate(self.legend):
-            x, y = float(LEFT), self.height - 6 - LEGEND * (len(self.legend) - 1 - k)
-            for classes, path, words in line:
-                self._add("path", classes, d=f"M{number(x)} {number(y)}{path}")
-                self.text(x + 21, y, words, "soft small")
-                x += self._entry_width(words)
+        write(self, self.legend, LEFT, self.height - 6 - LEGEND * (len(self.legend) - 1))
 
     def _words(self) -> str:
         """The picture in words, for those who hear it."""
         said = []
         for (name, trace), lanes in zip(self.runs, self.lanes, strict=True):
             said.append(f"{name}: {len(lanes)} ranks, time {trace.time:.4g}, bubble {100 * trace.bubble:.1f} percent.")
-            for lane in lanes[:16]:
+            for lane in () if self.plain else lanes[:16]:
                 order = " ".join(str(cell.action) for cell in lane.cells[:12])
                 peak = f" At most {lane.peak:g} {self.memory} held." if self.memory else ""
                 said.append(f"Rank {lane.rank}: {order}{' …' if len(lane.cells) > 12 else ''}.{peak}")
@@ -325,3 +308,27 @@ class _Overlay(_Timetable):
                 top = HEAD + lane.rank * self.pitch + k * (LANE + 2)
                 self._lane(lane, top, trace.time, 0, "" if k == 0 else " ")
         self._legend()
+
+
+def _busy(cells: Sequence[Cell]) -> Iterator[tuple[float, float]]:
+    """The stretches of time without a gap in which a rank computes."""
+    start = end = None
+    for cell in cells:
+        if cell.action.kind not in KINDS:
+            continue
+        if start is None or cell.start > end:
+            if start is not None:
+                yield start, end
+            start, end = cell.start, cell.end
+        end = max(end, cell.end)
+    if start is not None:
+        yield start, end
+
+
+def _places(words: str, middle: float, size: float) -> Iterator[float]:
+    """The middle of each letter of short words centred on `middle`."""
+    widths = [size * (0.25 if letter == "." else 0.5) for letter in words]
+    left = middle - sum(widths) / 2
+    for width in widths:
+        yield left + width / 2
+        left += width

@@ -13,7 +13,7 @@ from mlsyslab.draw.pipeline import timetable
 from mlsyslab.draw.widgets import explore
 from mlsyslab.pipeline import Action, Timeline, schedule, simulate
 
-ROW, BOX, DOING, FIRST = 52, 92, 150, 214  # px: from rank to rank; of a version; where a rank's action and boxes stand
+ROW, BOX, FIRST = 52, 92, 214  # px: from rank to rank; of a version; where a rank's action and boxes stand
 TOP = 56  # px above the first rank
 
 CSS = STYLE + ".mls path.now{fill:var(--mark-edge);stroke:none}.mls .strong{stroke-width:2.2}"
@@ -51,7 +51,7 @@ def weight_versions(names: Sequence[str] = ("PipeDream", "PipeDream-2BW", "AMPNe
     until = max(run.time for run in runs.values())
     return explore(lambda schedule, time: _Versions(runs[schedule], time, until), menus=["schedule"],
                    above=lambda schedule: timetable(runs[schedule], until=until, unit="forwards", memory=None),
-                   schedule=list(names), time=[float(t) for t in range(int(until))], start={"time": 9.0})
+                   schedule=list(names), time=range(int(until)), start={"time": 14})
 
 
 class _Versions(Picture):

@@ -33,7 +33,8 @@ Values = Sequence[Any] | Mapping[str, Any]
 
 
 def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Callable[..., Frame] | None = None,
-            start: Mapping[str, Any] | None = None, **axes: Values | Callable[..., Values]) -> VBox:
+            start: Mapping[str, Any] | None = None, beside: str | None = None,
+            **axes: Values | Callable[..., Values]) -> VBox:
     """Show `frame(**values)` for the values that readers choose, by a slider for each axis.
 
     axes: by name, the values of each axis: a list, or a dict from the name that a reader sees to the value. Or a function
@@ -41,6 +42,7 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Cal
     menus: axes that are chosen by name from a menu, not by a slider.
     above: what does not depend on the last axis; it is given the values of the others, and shown above the frame.
     start: the values that are shown at first, where they are among those of their axis; else the first one of each.
+    beside: the name of a second choice on the last axis, of a frame to be shown below the first, or of none.
     Every combination is computed now, so keep an eye on their number; put the axis with most values last.
     """
     if unknown := set(menus) - set(axes):
@@ -56,6 +58,12 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Cal
         return (make.menu if axis in menus else make.slider)(axis, list(named), first), chosen
 
     shared = {axis: control(axis, values) for axis, values in axes.items() if not callable(values)}
+    second = None
+    if beside:
+        values = axes[list(axes)[-1]]
+        named = dict(values) if isinstance(values, Mapping) else {str(value): value for value in values}
+        first = 1 + list(named.values()).index(start[beside]) if start and start.get(beside) in named.values() else 0
+        second = make.menu(beside, ["nothing", *named], first)
 
     def nest(chosen: dict[str, Any], rest: Sequence[str]) -> Widget:
         """What is seen once the axes before `rest` have the values `chosen`."""
@@ -63,7 +71,10 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Cal
             return make.frame(frame(**chosen))
         axis = rest[0]
         chooser, values = shared[axis] if axis in shared else control(axis, axes[axis](**chosen))
-        shown = [make.stack(chooser, [nest({**chosen, axis: value}, rest[1:]) for value in values])]
+        frames = [nest({**chosen, axis: value}, rest[1:]) for value in values]
+        shown = [make.stack(chooser, frames)]
+        if second and len(rest) == 1:
+            shown.append(make.stack(second, [make.frame(""), *frames]))
         if above and len(rest) == 1:
             shown.insert(0, make.frame(above(**chosen)))
         if axis not in shared:
@@ -71,7 +82,7 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Cal
         return make.box(shown) if len(shown) > 1 else shown[0]
 
     inside = nest({}, list(axes))
-    return make.box([make.sheet(), *(chooser for chooser, _ in shared.values()), inside])
+    return make.box([make.sheet(), *(chooser for chooser, _ in shared.values()), *([second] if second else []), inside])
 
 
 def choose(options: Mapping[str, Widget], label: str) -> VBox:
