@@ -247,7 +247,7 @@ check.interleaved(interleaved, hidden=True)
 ### END HIDDEN TESTS
 
 # %% nbgrader={"grade_id": "interleaved_picture"}
-check.interleaved.show(interleaved, 4, 8, 2)
+check.interleaved.show(interleaved, p=4, m=8, v=2)
 
 # %% [markdown] nbgrader={"grade_id": "split_text"}
 # ## 6. A backward in two halves (18 points)

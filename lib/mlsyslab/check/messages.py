@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,13 @@ def listing(items: Iterable[Any]) -> str:
 
 
 def is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """Whether it is a number, NumPy's included."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, NumPy's included, and no float."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def alike(came: Any, right: torch.Tensor) -> bool:

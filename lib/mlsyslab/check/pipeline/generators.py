@@ -170,6 +170,10 @@ class Interleaved(Generator):
         more = [(rng.randint(2, 6), rng.randint(2, 14), rng.randint(2, 4)) for _ in range(3)]
         return [self.case(*numbers) for numbers in (*grid, *more)]
 
+    def show(self, fn, p: int = 4, m: int = 8, v: int = 2) -> Picture | None:
+        """Draw the schedule that `fn` makes for p ranks, m microbatches and v chunks a rank."""
+        return super().show(fn, p, m, v)
+
     def judge(self, came, case):
         return None
 

@@ -6,7 +6,7 @@ from random import Random
 
 from mlsyslab import pipeline
 from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import article
+from mlsyslab.check.messages import article, is_whole
 from mlsyslab.check.pipeline.rows import to_rows
 from mlsyslab.pipeline import Action
 
@@ -41,7 +41,7 @@ class PeakActivations(Formula):
 
     def compare(self, came, case):
         right, p = case.expected, case.p
-        if not isinstance(came, (list, tuple)) or not all(type(peak) is int for peak in came):
+        if not isinstance(came, (list, tuple)) or not all(map(is_whole, came)):
             return f"it returned {article(type(came).__name__)}, {came!r}; expected a list of {p} whole numbers, one a rank"
         if len(came) != p:
             return f"it returned {came!r}; expected a number for each of the {p} ranks"

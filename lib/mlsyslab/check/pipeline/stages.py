@@ -6,7 +6,7 @@ import math
 from random import Random
 
 from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import article
+from mlsyslab.check.messages import article, is_whole
 from mlsyslab.comm import Deadlock
 from mlsyslab.pipeline.partition.dynamic import dynamic
 from mlsyslab.pipeline.partition.stages import even, from_sizes
@@ -35,10 +35,10 @@ class Partition(Formula):
 
     def compare(self, came, case):
         times, p = case.arguments
-        if not isinstance(came, (list, tuple)) or not all(type(size) is int for size in came):
+        if not isinstance(came, (list, tuple)) or not all(map(is_whole, came)):
             return (f"it returned {article(type(came).__name__)}, {came!r}; expected a list of {p} numbers of layers, one a "
                     "stage")
-        sizes, n = list(came), len(times)
+        sizes, n = list(map(int, came)), len(times)
         if len(sizes) != p:
             return f"it returned {sizes}, {len(sizes)} stages; expected {p}"
         if min(sizes) < 1:

@@ -6,7 +6,7 @@ from random import Random
 
 from mlsyslab import pipeline
 from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import article
+from mlsyslab.check.messages import article, is_whole
 
 #: p ranks, m microbatches
 GRID = ((4, 8), (3, 5), (2, 6), (5, 3), (8, 12), (1, 4))
@@ -45,7 +45,7 @@ class PipedreamVersions(Formula):
 def mistake(came: list[tuple], right: list[tuple], p: int, r: int, m: int) -> str | None:
     forward, backward = ([pair[k] for pair in came] for k in (0, 1))
     versions = [pair[0] for pair in right]
-    if any(type(version) is not int or version < 0 for pair in came for version in pair):
+    if any(not is_whole(version) or version < 0 for pair in came for version in pair):
         return "Versions are counted from 0, and the first forwards all use version 0: nothing has been updated yet."
     if forward == versions:
         if backward == list(range(m)):
@@ -83,7 +83,7 @@ class VersionsHeld(Formula):
         return Case((p, r), pipeline.weight_versions(long_run)[r], {"world size": p, "rank": r})
 
     def compare(self, came, case):
-        if type(came) is not int:
+        if not is_whole(came):
             return f"it returned {article(type(came).__name__)}, {came!r}; expected a whole number of versions"
         (p, r), right = case.arguments, case.expected
         if came == right:
