@@ -108,7 +108,8 @@ def peaks_by_numpy(schedule):
 
 @pytest.mark.parametrize("exercise, fn", [
     ("gpipe", gpipe_last_to_first), ("one_f_one_b", one_f_one_b_by_counting), ("peak_activations", peaks_by_numpy),
-    ("backward_input", backward_input_by_einsum), ("partition", partition_by_bisection), ("run_rank", run_rank_with_receives_begun_early)])
+    ("backward_input", backward_input_by_einsum), ("partition", partition_by_bisection),
+    ("run_rank", run_rank_with_receives_begun_early)])
 def test_other_ways_that_are_as_good_pass_too(exercise, fn):
     getattr(check, exercise)(fn)
     getattr(check, exercise)(fn, hidden=True)
