@@ -85,10 +85,13 @@ FORMS = (
 #: Of asynchronous schedules: how many updates late the weights of a gradient are, on rank r.
 STALENESS = {"AMPNet": "mixed", "PipeMare": r"$2(p-r)-1$, corrected", "PipeDream": r"$p-1-r$", "PipeDream-2BW": "1"}
 
+STEPS = 32
+
 
 def cost_table(p: int, m: int) -> Markdown:
     """Every schedule that trains on p ranks with m microbatches, F = I = W: what its bubble is, and what it keeps.
 
+    Asynchronous ones run on without draining, for STEPS m microbatches.
     Activations are counted in microbatches of a p-th of the model, weights in p-ths of the model, both on the rank that
     keeps most.
     """
@@ -97,7 +100,7 @@ def cost_table(p: int, m: int) -> Markdown:
     for name in all_names():
         if name == "inference":
             continue
-        run = balanced(name, p, m)
+        run = balanced(name, p, STEPS * m if name in STALENESS else m)
         made = run.schedule
         kept = max(run.peak_activations) * p / made.stages / max(1, len(made.slices))
         copies = len(made.placement[0]) * max(run.weight_versions)
