@@ -10,8 +10,8 @@ from mlsyslab.draw.plot import CSS
 from mlsyslab.draw.timeline import ticks
 from mlsyslab.pipeline.convergence import Curve
 
-LEFT, RIGHT, TOP, BOTTOM = 44, 128, 28, 42  # px round the plot
-WIDTH, HEIGHT = 640, 330  # px
+LEFT, RIGHT, TOP, BOTTOM = 40, 112, 28, 42  # px round the plot
+WIDTH, HEIGHT = 560, 320  # px
 
 
 def training(curves: Mapping[str, Curve], title: str, *, window: int = 16, most: float = 2.0) -> Picture:
