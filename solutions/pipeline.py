@@ -58,7 +58,7 @@ timetable(pipeline.Schedule("one at a time", [map(Action.parse, row) for row in 
 # - Your function works for any number of ranks p >= 1 and of microbatches m >= 1, also for m < p, and for m that p doesn't
 #   divide.
 # - It leaves its arguments as they are.
-# - `mlsyslab.pipeline` knows all the answers. You may look at them there afterwards; here you write them.
+# - Of `mlsyslab.pipeline` your functions use `Action` only. The rest of it knows the answers: look there afterwards.
 #
 # The check below each exercise calls your function on many inputs. It doesn't compare a schedule with the library's, but
 # asks whether it can be run, how long it takes, and how much it keeps: another order that is as good passes. Grading

@@ -8,6 +8,7 @@ from itertools import combinations
 import torch
 from known_wrong import KnownWrong
 
+from mlsyslab import pipeline
 from mlsyslab.pipeline import Action
 
 wrong = KnownWrong()
@@ -112,6 +113,11 @@ def gpipe_lower_case(p, m):
 @wrong("gpipe", "it returned a str")
 def gpipe_as_csv(p, m):
     return "\n".join(",".join(f"{r}{kind}{i}" for kind in "FB" for i in range(m)) for r in range(p))
+
+
+@wrong("gpipe", "in this exercise you write that yourself")
+def gpipe_of_the_library(p, m):
+    return [[str(action) for action in row] for row in pipeline.schedule("GPipe", p, m).actions]
 
 
 # -- 3. 1F1B ----------------------------------------------------------------------------------------------------------
@@ -306,6 +312,12 @@ def peaks_before_each_action(schedule):
     return [peak - 1 for peak in count(schedule, {"F": 1, "B": -1, "W": -1})]
 
 
+@wrong("peak_activations", "in this exercise you write that yourself")
+def peaks_of_the_library(schedule):
+    parsed = pipeline.Schedule("", [map(Action.parse, row) for row in schedule])
+    return [int(peak) for peak in pipeline.peak_activations(parsed)]
+
+
 # -- 5. interleaving --------------------------------------------------------------------------------------------------
 
 
@@ -456,6 +468,16 @@ def input_masked_at_the_end(weights, inputs, gradient):
 @wrong("backward_input", "it raised")
 def input_not_transposed(weights, inputs, gradient):
     return gradient @ weights[-1], [gradient]
+
+
+@wrong("backward_input", "autograd is called")
+def input_by_autograd(weights, inputs, gradient):
+    x, arrived = inputs[0].requires_grad_(), []
+    for weight in weights:
+        arrived.append(x @ weight)
+        x = arrived[-1].relu()
+    back, *arrived = torch.autograd.grad(arrived[-1], [inputs[0], *arrived], gradient)
+    return back, arrived
 
 
 def weight_gradients(inputs, arrived):
@@ -650,6 +672,11 @@ def partition_bottleneck_only(times, p):
 @wrong("partition", "if the last layer cost nothing")
 def partition_without_the_last(times, p):
     return dynamic([*times[:-1], 0.0], p)
+
+
+@wrong("partition", "in this exercise you write that yourself")
+def partition_of_the_library(times, p):
+    return list(pipeline.partition(times, p).sizes)
 
 
 # -- 8. a pipeline that never drains ----------------------------------------------------------------------------------

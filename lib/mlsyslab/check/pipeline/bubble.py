@@ -6,11 +6,12 @@ import math
 from random import Random
 
 from mlsyslab import pipeline
-from mlsyslab.check.exercise import Case, Formula
+from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import article, is_number
+from mlsyslab.check.pipeline.unaided import Unaided
 
 
-class InferenceBubble(Formula):
+class InferenceBubble(Unaided):
     name = "inference_bubble"
 
     def cases(self, rng: Random) -> list[Case]:

@@ -7,9 +7,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from mlsyslab import pipeline
-from mlsyslab.check.exercise import Case, Formula
+from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import count, failure
 from mlsyslab.check.pipeline.rows import Unreadable, broken, read
+from mlsyslab.check.pipeline.unaided import Unaided
 from mlsyslab.check.runs import call
 from mlsyslab.comm import CommError
 from mlsyslab.pipeline import Action, Schedule
@@ -23,7 +24,7 @@ GRID = ((4, 8), (3, 7), (2, 5), (4, 2), (5, 3), (3, 1), (8, 16), (6, 6), (2, 2),
 TIMES = ((1.0, 1.0, 1.0), (2.0, 1.0, 1.0), (1.0, 2.0, 1.0))
 
 
-class Generator(Formula):
+class Generator(Unaided):
     """A function (p, m) that returns a schedule. Any order passes that is valid, as fast, and keeps as little."""
 
     #: what the library calls it

@@ -5,13 +5,14 @@ from __future__ import annotations
 from random import Random
 
 from mlsyslab import pipeline
-from mlsyslab.check.exercise import Case, Formula
+from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import article, is_whole
 from mlsyslab.check.pipeline.rows import to_rows
+from mlsyslab.check.pipeline.unaided import Unaided
 from mlsyslab.pipeline import Action
 
 
-class PeakActivations(Formula):
+class PeakActivations(Unaided):
     name = "peak_activations"
 
     def cases(self, rng: Random) -> list[Case]:

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from mlsyslab.check import inputs
 from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import alike, article, count, values
+from mlsyslab.check.messages import Forbidden, alike, article, count, values
 from mlsyslab.comm.communicator import describe
 
 Tensors = list[torch.Tensor]
@@ -38,7 +38,7 @@ def stage(rng: Random, layers: int, rows: int) -> tuple[Tensors, Tensors, torch.
 
 
 class Products(TorchFunctionMode):
-    """Counts the matrix products that are called for."""
+    """Counts the matrix products that are called for, and keeps autograd out."""
 
     NAMES = ("matmul", "mm", "bmm", "addmm", "mv", "dot", "vdot", "inner", "outer", "einsum", "tensordot", "linear")
 
@@ -48,6 +48,8 @@ class Products(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "").strip("_")
+        if name in ("backward", "grad"):
+            raise Forbidden("autograd is called: in this exercise you write what it does")
         self.number += name.removeprefix("r") in self.NAMES
         return func(*args, **(kwargs or {}))
 

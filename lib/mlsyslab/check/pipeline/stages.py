@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from random import Random
 
-from mlsyslab.check.exercise import Case, Formula
+from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import article, is_whole
+from mlsyslab.check.pipeline.unaided import Unaided
 from mlsyslab.comm import Deadlock
 from mlsyslab.pipeline.partition.dynamic import dynamic
 from mlsyslab.pipeline.partition.stages import even, from_sizes
@@ -15,7 +16,7 @@ TOO_MANY = ("Trying every partition takes too long: there are as many as ways to
             "programme takes about p n^2 steps.")
 
 
-class Partition(Formula):
+class Partition(Unaided):
     name = "partition"
     timeout = 5.0
 

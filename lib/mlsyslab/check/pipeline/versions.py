@@ -5,14 +5,15 @@ from __future__ import annotations
 from random import Random
 
 from mlsyslab import pipeline
-from mlsyslab.check.exercise import Case, Formula
+from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import article, is_whole
+from mlsyslab.check.pipeline.unaided import Unaided
 
 #: p ranks, m microbatches
 GRID = ((4, 8), (3, 5), (2, 6), (5, 3), (8, 12), (1, 4))
 
 
-class PipedreamVersions(Formula):
+class PipedreamVersions(Unaided):
     name = "pipedream_versions"
 
     def cases(self, rng: Random) -> list[Case]:
@@ -72,7 +73,7 @@ def mistake(came: list[tuple], right: list[tuple], p: int, r: int, m: int) -> st
     return None
 
 
-class VersionsHeld(Formula):
+class VersionsHeld(Unaided):
     name = "versions_held"
 
     def cases(self, rng: Random) -> list[Case]:
