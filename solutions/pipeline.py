@@ -101,8 +101,9 @@ check.inference_bubble(inference_bubble, hidden=True)
 # %% [markdown] nbgrader={"grade_id": "gpipe_text"}
 # ## 2. GPipe (6 points)
 #
-# Now with training. In GPipe every rank does all its m forwards, and then all its backwards. The bubble is that of exercise
-# 1 twice over, (p-1)(F+B) seconds a rank, and at the turn every rank keeps the activations of all m microbatches.
+# Now with training. In GPipe every rank does all its m forwards, and then all its backwards. The pipeline fills and drains
+# twice, once for the forwards and once for the backwards, so a rank is idle for (p-1)(F+B) seconds, where F and B are the
+# seconds of a forward and a backward. At the turn every rank keeps the activations of all m microbatches.
 
 # %% nbgrader={"grade_id": "gpipe", "solution": true}
 def gpipe(p, m):
