@@ -249,7 +249,7 @@ print(json.dumps([
     attempt(lambda: open(root + "/lib/mlsyslab/planted.py", "w")),
     attempt(lambda: open("/etc/passwd").read()),
     attempt(lambda: socket.create_connection(("127.0.0.1", port), timeout=2)),
-    attempt(lambda: socket.getaddrinfo("pypi.org", 443)),
+    attempt(lambda: socket.getaddrinfo("example.org", 443)),
     attempt(lambda: open("/proc/1/root" + course + "/solutions/tiny.py").read()),
     attempt(lambda: open(pathlib.__file__, "a")),
     attempt(lambda: os.environ["SECRET_OF_THE_GRADER"]),
