@@ -10,6 +10,7 @@ from mlsyslab import Event, Link, Trace
 from mlsyslab.draw.lanes import TINTS, read
 from mlsyslab.draw.pipeline import CSS, KINDS, compare, overlay, timetable
 from mlsyslab.draw.schedules import TRIED, cost_table, schedules
+from mlsyslab.draw.widgets import explore
 from mlsyslab.pipeline import names, schedule, simulate
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -169,6 +170,11 @@ def test_readers_choose_schedules_ratio_ranks_and_microbatches():
     # each rank has the same work in all of them: 4 (1 + 1 + 1) forwards, and a third of the bubble with three chunks
     times = [re.search(r">time ([\d.]+) forwards", frame)[1] for frame in frames if "p=3, m=4" in frame]
     assert sorted(times) == sorted(["18", "15", "14", "15", "12.5", "11.67", "12", "10", "9.333"])
+
+
+def test_a_second_choice_needs_values_that_do_not_depend_on_others():
+    with pytest.raises(ValueError, match="beside='and': the values of the last axis must be given"):
+        explore(lambda **_: "", beside="and", a=[1], b=lambda a: [a])
 
 
 def test_every_schedule_that_trains_can_be_tried_and_has_a_row():

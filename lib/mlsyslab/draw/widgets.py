@@ -50,7 +50,7 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Cal
     make = _Maker()
 
     def control(axis: str, values: Values) -> tuple[SelectionSlider | Dropdown, list[Any]]:
-        named = dict(values) if isinstance(values, Mapping) else {str(value): value for value in values}
+        named = _named(values)
         if not named:
             raise ValueError(f"explore got no values for {axis!r}: give each axis at least one")
         chosen = list(named.values())
@@ -60,10 +60,10 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Cal
     shared = {axis: control(axis, values) for axis, values in axes.items() if not callable(values)}
     second = None
     if beside:
-        values = axes[list(axes)[-1]]
-        named = dict(values) if isinstance(values, Mapping) else {str(value): value for value in values}
-        first = 1 + list(named.values()).index(start[beside]) if start and start.get(beside) in named.values() else 0
-        second = make.menu(beside, ["nothing", *named], first)
+        if callable(last := axes[list(axes)[-1]]):
+            raise ValueError(f"beside={beside!r}: the values of the last axis must be given, not depend on the others")
+        names, values = ["nothing", *_named(last)], [None, *_named(last).values()]
+        second = make.menu(beside, names, values.index(start[beside]) if start and start.get(beside) in values else 0)
 
     def nest(chosen: dict[str, Any], rest: Sequence[str]) -> Widget:
         """What is seen once the axes before `rest` have the values `chosen`."""
@@ -83,6 +83,11 @@ def explore(frame: Callable[..., Frame], menus: Collection[str] = (), above: Cal
 
     inside = nest({}, list(axes))
     return make.box([make.sheet(), *(chooser for chooser, _ in shared.values()), *([second] if second else []), inside])
+
+
+def _named(values: Values) -> dict[str, Any]:
+    """The values of an axis, by the name that a reader sees."""
+    return dict(values) if isinstance(values, Mapping) else {str(value): value for value in values}
 
 
 def choose(options: Mapping[str, Widget], label: str) -> VBox:
