@@ -244,7 +244,7 @@ print(json.dumps([
     attempt(lambda: open(course + "/solutions/tiny.py").read()),
     attempt(lambda: open(course + "/grades/gradebook.db", "rb").read()),
     attempt(lambda: open(course + "/planted", "w").write("x")),
-    attempt(lambda: os.makedirs(root + "/grades")),
+    attempt(lambda: os.makedirs(root + "/planted")),
     attempt(lambda: os.listdir(root + "/solutions")),
     attempt(lambda: open(root + "/lib/mlsyslab/planted.py", "w")),
     attempt(lambda: open("/etc/passwd").read()),
@@ -273,9 +273,10 @@ def test_a_submission_reaches_nothing_of_the_course(tmp_path, monkeypatch):
     text = next(output.text for output in outputs if output.get("name") == "stdout")
     gone, no_network = {"FileNotFoundError", "OSError", "PermissionError"}, {"ConnectionRefusedError", "gaierror"}
     answers = json.loads(text)
-    assert set(answers[:8] + answers[10:12]) <= gone, answers
-    assert set(answers[8:10]) <= no_network and answers[12] == "KeyError", answers
-    assert not (tmp_path / "planted").exists() and not (ROOT / "lib" / "mlsyslab" / "planted.py").exists()
+    del answers[4]  # where the checkout lies in /tmp, the sandbox's own, empty /tmp takes the folder; the checkout does not
+    assert set(answers[:7] + answers[9:11]) <= gone, answers
+    assert set(answers[7:9]) <= no_network and answers[11] == "KeyError", answers
+    assert not any(path.exists() for path in (tmp_path / "planted", ROOT / "planted", ROOT / "lib/mlsyslab/planted.py"))
     page = course.feedback("tiny", "spy").read_text()
     assert "planted" in page and "<script>document.title" not in page and "<img src=x" not in page
 

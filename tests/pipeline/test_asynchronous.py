@@ -142,7 +142,8 @@ def test_pipemare_lowers_rates_by_the_delay(p, m, N):
     K = 4
 
     def rate(s, k):
-        return LR / ((2 * (p - s) - 1) / N) ** (1 - min(k / K, 1))
+        tau = (2 * (p - s) - 1) / min(N, m)  # where there are fewer than N microbatches, all of them make the update
+        return LR / tau ** (1 - min(k / K, 1))
 
     found, _ = run(schedule("PipeMare", p, m, accumulate=N), *task(p, m), pipemare=PipeMare(anneal=K, decay=None))
     assert_same(found, delayed(p, m, N, pipemare_forward(p, N), rate))
