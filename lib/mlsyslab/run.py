@@ -139,6 +139,7 @@ def run(fn: Callable, given: Any, place: Place, backend: str, trace_file: str | 
     begin(comm)
     result = fn(comm, given)
     trace, end = comm.world.end()
+    comm.world.flush(seconds=60)
     returned.set()
     texts, whole, seconds = _collect(comm, result, trace, end)
     if place.rank == 0:

@@ -89,6 +89,18 @@ def many_under_way(comm, messages):
     return all(bool((out == i).all()) for i, out in enumerate(outs))
 
 
+def done_before_its_notes_are_read(comm, count):
+    """Rank 1 has all it wants, and returns, while rank 0 does not yet read what rank 1 has posted."""
+    if comm.rank == 1:
+        outs = [torch.empty(1) for _ in range(count)]
+        for out in outs:
+            comm.irecv(out, 0)
+        return True
+    comm.compute(0.5)
+    comm.wait_all([comm.isend(torch.ones(1), 1) for _ in range(count)])
+    return True
+
+
 def mixture(comm, x):
     """Some of everything, the same in each world."""
     right, left = neighbours(comm)

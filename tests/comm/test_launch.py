@@ -40,6 +40,10 @@ def test_more_messages_than_a_pipe_holds(messages):
     assert launch(programs.many_under_way, [messages] * 2).results == [True, True]
 
 
+def test_a_rank_that_is_done_still_tells_what_others_wait_for():
+    assert launch(programs.done_before_its_notes_are_read, [26_000] * 2, timeout=120).results == [True, True]
+
+
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 @pytest.mark.parametrize("length", [3, 40_000])
 def test_a_run_is_what_it_is_when_simulated(p, length):

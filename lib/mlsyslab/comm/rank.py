@@ -89,6 +89,8 @@ class _Rank:
 
     def leave(self) -> None:
         """End when all ranks may; nothing of the interpreter's own ending is needed, and none of it may hang."""
+        while self.world is not None and not self.may_leave.is_set() and not self.world.flush(0.1):
+            pass
         self.may_leave.wait()
         if self.comm is not None:
             disconnect(self.comm)

@@ -9,6 +9,7 @@ simulated world and in NCCL.
 from __future__ import annotations
 
 import linecache
+import select
 import time
 from collections import defaultdict, deque
 from collections.abc import Container, Mapping, Sequence
@@ -22,7 +23,7 @@ from mlsyslab.comm.communicator import MAX_TAG
 from mlsyslab.comm.errors import CommError, Wait
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.note import MAX_DIMS, MAX_INLINE, Note
-from mlsyslab.comm.shared import Inbox
+from mlsyslab.comm.shared import Inbox, Outbox
 from mlsyslab.comm.simulate import fits
 from mlsyslab.comm.stack import caller
 from mlsyslab.comm.trace import Trace
@@ -167,11 +168,28 @@ class World:
 
     def listen(self) -> None:
         """Wait for notes and match them."""
-        blocked = [c.outbox for c in self.carriers.values() if c.way == b"s" and c.outbox.kept and not c.outbox.flush()]
+        blocked = self._blocked()
         self.inbox.wait(blocked)
         if blocked and self.inbox.empty():
             return
         self._heed()
+
+    def _blocked(self) -> list[Outbox]:
+        """The ways out whose notes do not all fit into the peer's pipe yet."""
+        return [c.outbox for c in self.carriers.values() if c.way == b"s" and c.outbox.kept and not c.outbox.flush()]
+
+    def flush(self, seconds: float) -> bool:
+        """Write the notes that pipes could not hold, for up to `seconds`; whether all are written.
+
+        A rank that has what it waited for may still owe its peers the notes that they wait for.
+        """
+        until = time.monotonic() + seconds
+        while blocked := self._blocked():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            select.select([], [outbox.writer for outbox in blocked], [], left)
+        return True
 
     def _heed(self) -> None:
         for note in self.inbox.read():
