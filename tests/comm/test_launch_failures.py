@@ -1,5 +1,6 @@
 """Whatever goes wrong in a rank is told at once and as it was, and nothing is left behind."""
 
+import gc
 import glob
 import os
 import signal
@@ -30,9 +31,10 @@ def children_of(process):
 
 
 def footprint():
-    """What a run could leave behind: ranks, open files, files in /tmp and /dev/shm."""
-    ranks = [rank for server in children_of(os.getpid()) for rank in children_of(server)]
-    return ranks, len(os.listdir("/proc/self/fd")), set(glob.glob("/tmp/mlsyslab*") + glob.glob("/dev/shm/*"))
+    """What a run could leave behind: ranks, open files, files in /tmp and /dev/shm (a browser has dotted ones)."""
+    gc.collect()
+    ranks = {rank for server in children_of(os.getpid()) for rank in children_of(server)}
+    return ranks, len(os.listdir("/proc/self/fd")), set(glob.glob("/tmp/mlsyslab*") + glob.glob("/dev/shm/[!.]*"))
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +42,8 @@ def nothing_is_left():
     launch(programs.torch_distributed, [torch.ones(1)])  # the fork server is there
     ranks, files, named = footprint()
     yield
-    after = footprint()
-    assert (after[0], after[1]) == (ranks, files)
-    assert after[2] <= named
+    after = footprint()  # what other tests of this process have left may end meanwhile
+    assert after[0] <= ranks and after[1] <= files and after[2] <= named
 
 
 @pytest.mark.parametrize("failing", [0, 3])
