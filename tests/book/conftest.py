@@ -40,7 +40,7 @@ def site(html) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: a thread runs one Playwright at a time, and other tests start their own
 def browser():
     """Headless Chromium."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
