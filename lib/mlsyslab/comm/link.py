@@ -170,11 +170,10 @@ class Mesh(Network):
 
 
 @dataclass(frozen=True)
-class Uneven(Network):
-    """A network on which some links differ: {(source, to): Link}, or {rank: Link} for every link of that rank."""
+class _Over(Network):
+    """A network that is like `base` but for its routes."""
 
     base: Network
-    links: Mapping[int | tuple[int, int], Link]
 
     @property
     def gamma(self) -> float:
@@ -193,6 +192,13 @@ class Uneven(Network):
 
     def node(self, rank: int) -> int:
         return self.base.node(rank)
+
+
+@dataclass(frozen=True)
+class Uneven(_Over):
+    """A network on which some links differ: {(source, to): Link}, or {rank: Link} for every link of that rank."""
+
+    links: Mapping[int | tuple[int, int], Link]
 
     def route(self, source: int, to: int) -> Route:
         way = self.base.route(source, to)
@@ -203,32 +209,13 @@ class Uneven(Network):
 
 
 @dataclass(frozen=True)
-class Failing(Network):
+class Failing(_Over):
     """A network on which links break: {(source, to): seconds}, or {rank: seconds} for every link of that rank.
 
     A message that has not arrived by then never does.
     """
 
-    base: Network
     fails: Mapping[int | tuple[int, int], float]
-
-    @property
-    def gamma(self) -> float:
-        return self.base.gamma
-
-    @property
-    def nics(self) -> int:
-        return self.base.nics
-
-    @property
-    def switched(self) -> bool:
-        return self.base.switched
-
-    def check(self, size: int) -> None:
-        self.base.check(size)
-
-    def node(self, rank: int) -> int:
-        return self.base.node(rank)
 
     def route(self, source: int, to: int) -> Route:
         way = self.base.route(source, to)
