@@ -9,27 +9,17 @@ import torch
 
 from mlsyslab import collectives
 from mlsyslab.check import inputs
-from mlsyslab.check.collectives.reductions import marked, miscounted, reduced, reductions, vectors
+from mlsyslab.check.collectives.reductions import Reduction, marked, miscounted, reduced, vectors
 from mlsyslab.check.collectives.tree import depth
-from mlsyslab.check.exercise import ROUNDS, Case, Exercise
+from mlsyslab.check.exercise import ROUNDS, Case
 from mlsyslab.check.messages import Forbidden
 from mlsyslab.comm import CommError, Link, RankFailed, simulate
 
 
-class AllReduce(Exercise):
+class AllReduce(Reduction):
     """What all three have in common: every rank brings a tensor, and gets the reduction of all."""
 
     forbidden = ("all_reduce", "all_reduce_short", "all_reduce_long")
-
-    def cases(self, rng: Random) -> list[Case]:
-        cases = []
-        for p in inputs.SIZES:
-            for number, (shape, op) in enumerate(reductions(rng, p)):
-                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number + p), op), op))
-        return cases
-
-    def example(self, p):
-        return self.case(vectors(Random(0), p, (4 * p,), torch.float32, "sum"), "sum")
 
     def case(self, given: list[torch.Tensor], op: str, link: Link = ROUNDS, **traits: str) -> Case:
         """A tensor from each rank."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from random import Random
 
 import torch
 
 from mlsyslab.check import inputs
+from mlsyslab.check.exercise import Case, Exercise
 from mlsyslab.check.messages import listing
 
 OPS = ("sum", "max", "product", "min")
@@ -17,6 +19,24 @@ def reductions(rng: Random, p: int) -> list[tuple[tuple[int, ...], str]]:
     """Shapes and ops to try on p ranks: every shape with a sum, then with something else."""
     shapes = inputs.shapes(rng, p)
     return [(shape, "sum") for shape in shapes] + [(shape, rng.choice(OPS[1:])) for shape in shapes]
+
+
+class Reduction(Exercise):
+    """An exercise to which every rank brings a tensor, and whose result is some part of the reduction of all."""
+
+    @abstractmethod
+    def case(self, given: list[torch.Tensor], op: str) -> Case:
+        """A tensor from each rank."""
+
+    def cases(self, rng: Random) -> list[Case]:
+        cases = []
+        for p in inputs.SIZES:
+            for number, (shape, op) in enumerate(reductions(rng, p)):
+                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number + p), op), op))
+        return cases
+
+    def example(self, p):
+        return self.case(vectors(Random(0), p, (4 * p,), torch.float32, "sum"), "sum")
 
 
 _REDUCE = {"sum": lambda stack: stack.sum(0), "product": lambda stack: stack.prod(0),

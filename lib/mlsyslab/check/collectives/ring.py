@@ -9,7 +9,7 @@ from random import Random
 import torch
 
 from mlsyslab.check import inputs
-from mlsyslab.check.collectives.reductions import contributions, marked, miscounted, reduced, reductions, vectors
+from mlsyslab.check.collectives.reductions import Reduction, contributions, marked, miscounted, reduced
 from mlsyslab.check.exercise import Case, Exercise
 from mlsyslab.check.messages import count, listing
 from mlsyslab.check.runs import Outcome, which
@@ -136,18 +136,8 @@ class RingAllGather(Ring):
         return self.same_again(case, outcome)
 
 
-class RingReduceScatter(Ring):
+class RingReduceScatter(Reduction, Ring):
     name = "ring_reduce_scatter"
-
-    def cases(self, rng: Random) -> list[Case]:
-        cases = []
-        for p in inputs.SIZES:
-            for number, (shape, op) in enumerate(reductions(rng, p)):
-                cases.append(self.case(vectors(rng, p, shape, inputs.dtype(number + p), op), op))
-        return cases
-
-    def example(self, p):
-        return self.case(vectors(Random(0), p, (4 * p,), torch.float32, "sum"), "sum")
 
     def case(self, given: list[torch.Tensor], op: str) -> Case:
         """A tensor from each rank."""
