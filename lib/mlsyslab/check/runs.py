@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from mlsyslab.check.live import Live
 from mlsyslab.check.messages import Forbidden
 from mlsyslab.comm import Communicator, Network, Trace, simulate
 
@@ -38,6 +40,7 @@ class Outcome:
     results: by rank.  trace: of the run.  sent: every message, in each rank's own order.
     changed: the ranks whose arguments are no longer what they were.
     held: (rank, source): the most tensors that `rank` still had at one time of those that it received from `source`.
+    live: by rank, the memory of the tensors that it made; only of a run that was asked to watch it.
     """
 
     results: list[Any]
@@ -45,6 +48,7 @@ class Outcome:
     sent: list[Sent]
     changed: list[int]
     held: dict[tuple[int, int], int]
+    live: list[Live]
 
     def by(self, rank: int) -> list[Sent]:
         """What `rank` sent, in order."""
@@ -75,10 +79,12 @@ class Recorder(Communicator):
     sent: where messages are noted.  received: where the tensors that they go into are watched.
     forbidden: names of functions of `mlsyslab.collectives` that may not be at work when a message is sent;
     None stands for all of them.
+    live: what watches this rank's memory, if anything does.
     """
 
-    def __init__(self, inner: Communicator, sent: list[Sent], received: Held, forbidden: Sequence[str] | None = ()):
-        self.inner, self.sent, self.received, self.forbidden = inner, sent, received, forbidden
+    def __init__(self, inner: Communicator, sent: list[Sent], received: Held, forbidden: Sequence[str] | None = (),
+                 live: Live | None = None):
+        self.inner, self.sent, self.received, self.forbidden, self.live = inner, sent, received, forbidden, live
         self.rank, self.size, self.device = inner.rank, inner.size, inner.device
         self.ranks = inner.ranks
 
@@ -91,7 +97,8 @@ class Recorder(Communicator):
         keep_out(self.forbidden)
         me = self.ranks[self.rank]
         step = sum(message.rank == me for message in self.sent)
-        self.sent.append(Sent(me, to, step, tensor.detach().clone()))
+        with self.live.aside() if self.live else nullcontext():
+            self.sent.append(Sent(me, to, step, tensor.detach().clone()))
         return self.inner._isend(tensor, to, tag)
 
     def _irecv(self, out, source, tag):
@@ -121,7 +128,7 @@ class Recorder(Communicator):
         self.inner.barrier()
 
     def split(self, color, key=None):
-        return Recorder(self.inner.split(color, key), self.sent, self.received, self.forbidden)
+        return Recorder(self.inner.split(color, key), self.sent, self.received, self.forbidden, self.live)
 
 
 def keep_out(forbidden: Sequence[str] | None) -> None:
@@ -137,17 +144,25 @@ def keep_out(forbidden: Sequence[str] | None) -> None:
 
 
 def run(fn: Callable[..., Any], arguments: Sequence[tuple], link: Network, forbidden: Sequence[str] | None = (),
-        timeout: float = 10.0) -> Outcome:
+        timeout: float = 10.0, watch: bool = False) -> Outcome:
     """Call `fn(comm, *arguments[rank])` on every rank; raises what `simulate` raises.
 
     timeout: real seconds after which a run that still goes on is ended.
+    watch: whether to watch the memory of each rank's tensors, which makes every operation on them slower.
     """
     sent: list[Sent] = []
     held = Held()
     given = [tuple(map(copied, own)) for own in arguments]
-    done = simulate(lambda comm, own: fn(Recorder(comm, sent, held, forbidden), *own), given, link, timeout=timeout)
+    live = [Live(own) for own in given] if watch else []
+
+    def rank(comm: Communicator, own: tuple) -> Any:
+        memory = live[comm.rank] if watch else None
+        with memory or nullcontext():
+            return fn(Recorder(comm, sent, held, forbidden, memory), *own)
+
+    done = simulate(rank, given, link, timeout=timeout)
     changed = [rank for rank, own in enumerate(arguments) if not all(map(same, own, given[rank]))]
-    return Outcome(done.results, done.trace, sent, changed, held.most)
+    return Outcome(done.results, done.trace, sent, changed, held.most, live)
 
 
 def call(fn: Callable[..., Any], arguments: tuple, timeout: float = 10.0) -> Any:
