@@ -112,6 +112,10 @@ class Exercise(Check):
     def judge(self, case: Case, outcome: Outcome) -> str | None:
         """What is wrong with the messages of a run whose values are right; None when nothing is."""
 
+    def differ(self, rank: int, came: Any, expected: Any) -> str | None:
+        """How what a rank returned differs from what it should have returned; None when it doesn't."""
+        return difference(rank, came, expected)
+
     def diagnose(self, case: Case, outcome: Outcome, fn: Callable[..., Any]) -> str | None:
         """The likely mistake behind tensors of the right dtype with wrong values or of wrong shape, where it can be told."""
         return None
@@ -149,7 +153,7 @@ class Exercise(Check):
         except (RankFailed, Deadlock) as error:
             return self._failed(error, self.advise(error))
         for rank, (came, expected) in enumerate(zip(outcome.results, case.expected, strict=True)):
-            if wrong := difference(rank, came, expected):
+            if wrong := self.differ(rank, came, expected):
                 likely = self.diagnose(case, outcome, fn) if self._comparable(case, outcome) else None
                 return Problem(f"{wrong}\n  {likely}" if likely else wrong)
         if outcome.changed:

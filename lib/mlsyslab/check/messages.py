@@ -60,8 +60,11 @@ def alike(came: Any, right: torch.Tensor) -> bool:
     return isinstance(came, torch.Tensor) and came.shape == right.shape and torch.allclose(came.to(right.dtype), right)
 
 
-def difference(rank: int, came: Any, expected: torch.Tensor) -> str | None:
-    """How what a rank returned differs from what it should have returned; None when it doesn't."""
+def difference(rank: int, came: Any, expected: torch.Tensor, exact: bool = True) -> str | None:
+    """How what a rank returned differs from what it should have returned; None when it doesn't.
+
+    exact: whether values must be equal, or may differ by rounding.
+    """
     if came is None:
         return f"rank {rank} returned None: end with `return …` on every rank (printing a result does not return it)"
     if not isinstance(came, torch.Tensor):
@@ -71,7 +74,7 @@ def difference(rank: int, came: Any, expected: torch.Tensor) -> str | None:
                 "the result has the dtype of the input (make buffers with torch.empty_like or tensor.new_empty)")
     if came.shape != expected.shape:
         return f"rank {rank} returned {describe(came)}; expected {describe(expected)}"
-    if not torch.equal(came, expected):
+    if not (torch.equal if exact else torch.allclose)(came, expected):
         return f"rank {rank} returned {values(came)}\n  expected        {' ' * len(str(rank))}{values(expected)}"
     return None
 
