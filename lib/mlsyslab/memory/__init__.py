@@ -12,7 +12,7 @@ What is measured
     Live()                              context: live and peak bytes of tensors, on any device (`live.py`)
 
 How to hold less
-    every(k), selective(core)           activation checkpointing: GPT(config, run=every(k)), GPT(config, attention=selective(written))
+    every(k), selective(core)           activation checkpointing: GPT(config, run=every(k)), GPT(config, core=selective(written))
     best_spacing(L, …)                  the square-root rule, and the exact best spacing (`checkpoint.py`)
     accumulate(model, parts)            gradient accumulation (`accumulate.py`)
     Swap()                              context: activations go to host memory and come back, by asynchronous copies (`swap.py`)
