@@ -109,6 +109,15 @@ class Recorder(Communicator):
     def _wait(self, works):
         self.inner._wait(works)
 
+    def _wait_any(self, works):
+        return self.inner._wait_any(works)
+
+    def start(self, fn, *args):
+        def beside(side, *own):
+            return fn(self._like(side), *own)
+
+        return self.inner.start(beside, *args)
+
     def _combined(self, start, nbytes):
         self.inner._combined(start, nbytes)
 
@@ -128,7 +137,11 @@ class Recorder(Communicator):
         self.inner.barrier()
 
     def split(self, color, key=None):
-        return Recorder(self.inner.split(color, key), self.sent, self.received, self.forbidden, self.live)
+        return self._like(self.inner.split(color, key))
+
+    def _like(self, inner: Communicator) -> Recorder:
+        """A recorder of another communicator of this rank."""
+        return Recorder(inner, self.sent, self.received, self.forbidden, self.live)
 
 
 def keep_out(forbidden: Sequence[str] | None) -> None:
