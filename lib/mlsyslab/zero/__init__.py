@@ -58,3 +58,11 @@ Checkpoints, written by shard:
 `python -m mlsyslab.zero.survive --ranks 4 --kill 2@7 FOLDER`: a rank is killed in the middle of training under torchrun, and
 the job goes on from the last checkpoint with the ranks that are left.
 """
+
+from mlsyslab.zero.engine import Engine
+from mlsyslab.zero.flat import Flat
+from mlsyslab.zero.memory import Memory, bytes_a_parameter, live, memory
+from mlsyslab.zero.shard import shard
+from mlsyslab.zero.traffic import Traffic, sent, traffic
+
+__all__ = ["Engine", "Flat", "Memory", "Traffic", "bytes_a_parameter", "live", "memory", "sent", "shard", "traffic"]

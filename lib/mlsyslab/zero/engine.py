@@ -1,0 +1,155 @@
+"""What all stages share: a step is forward, backward, clipping, update; hooks see every gradient as it comes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlsyslab.collectives import broadcast, ring
+from mlsyslab.collectives.parts import Parts
+from mlsyslab.comm import Communicator
+from mlsyslab.zero.clip import clip_grad_norm
+from mlsyslab.zero.flat import Flat, Named
+from mlsyslab.zero.gradient import Gradient
+from mlsyslab.zero.lane import Lane
+from mlsyslab.zero.ledger import Ledger
+from mlsyslab.zero.own import MakeOptimizer, Own
+
+
+class Engine:
+    """A model that is trained by all ranks of `comm`, each of which keeps a shard of what its stage shards.
+
+    stage: 1, 2 or 3.  flats: all parameters.  shards: this rank's part of each flat.  steps: how many were made.
+    optimizer: torch's, of this rank's shards alone; its `param_groups` hold the learning rate.
+    """
+
+    stage: int
+
+    def __init__(self, comm: Communicator, model: nn.Module, optimizer: MakeOptimizer, overlap: bool, offload: bool):
+        self.comm, self.model, self.steps = comm, model, 0
+        self.lane, self.ledger = Lane(comm, overlap), Ledger(comm)
+        _start_alike(comm, model)
+        self.flats = self._lay_out([*model.named_parameters()])
+        self.trained = [flat for flat in self.flats if flat.trained]
+        if not self.trained:
+            raise ValueError("no parameter of the model has requires_grad: there is nothing to train")
+        self.gradients = [Gradient(flat, self.ledger) for flat in self.trained]
+        self.shards = {flat: self._shard(flat) for flat in self.flats}
+        self.own = Own(optimizer, [self.shards[flat] for flat in self.trained], offload, self.ledger)
+        self.optimizer = self.own.optimizer
+        for gradient in self.gradients:
+            for i, parameter in enumerate(gradient.flat.parameters):
+                parameter.register_post_accumulate_grad_hook(self._taker(gradient, i))
+
+    # -- a step -------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's forward."""
+        return self.model(*args, **kwargs)
+
+    def backward(self, loss: torch.Tensor, share: float | None = None, last: bool = True) -> None:
+        """Add the gradients of `loss` to those of the step.
+
+        share: what `loss` counts for. Where it is the mean over this rank's rows, the share is those rows over the rows
+            of the whole batch, on all ranks and in all microbatches; by default 1/p, for equal parts.
+        last: False for all microbatches of a step but its last.
+
+        All ranks' gradients are summed. Every rank calls it, also one that has no row left (with a loss of 0).
+        """
+        if loss.numel() != 1:
+            raise ValueError(f"backward starts from a loss, a single number, not from a tensor of shape {tuple(loss.shape)}")
+        self.last = last
+        self._begin_backward()
+        loss.backward(torch.full_like(loss, 1 / self.comm.size if share is None else share))
+        self._end_backward()
+
+    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
+        """Scale the gradients so that their norm, over all ranks' shards, is at most `max_norm`; returns it as it was."""
+        return clip_grad_norm(self.comm, self._own_gradients(), max_norm)
+
+    def step(self) -> None:
+        """Update this rank's shards; afterwards the gradients are forgotten and the parameters up to date."""
+        for i, shard in enumerate(self._own_gradients()):
+            self.own.update(i, shard)
+            self.gradients[i].forget()
+            self._updated(self.trained[i])
+        self.lane.wait()
+        self.steps += 1
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of a step that is not to be made."""
+        for gradient in self.gradients:
+            gradient.forget()
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Inside, all parameters are whole and up to date on every rank; to be entered by every rank."""
+        return nullcontext()
+
+    # -- what a stage does in its own way -----------------------------------------------------------------------------
+
+    def _lay_out(self, parameters: list[Named]) -> list[Flat]:
+        """All parameters, in flats."""
+        raise NotImplementedError
+
+    def _shard(self, flat: Flat) -> torch.Tensor:
+        """This rank's part of the parameters of `flat`."""
+        raise NotImplementedError
+
+    def _begin_backward(self) -> None:
+        """Backward is about to begin."""
+        for gradient in self.gradients:
+            gradient.came.clear()
+
+    def _came(self, gradient: Gradient) -> None:
+        """One more parameter's gradient is there."""
+
+    def _end_backward(self) -> None:
+        """Backward has ended: see to what has not been reduced yet."""
+        raise NotImplementedError
+
+    def _updated(self, flat: Flat) -> None:
+        """This rank's shard of `flat` is up to date."""
+
+    # -- gradients ----------------------------------------------------------------------------------------------------
+
+    def _taker(self, gradient: Gradient, i: int) -> Callable[[nn.Parameter], None]:
+        """What autograd calls when the gradient of a parameter is there, with all its uses added up."""
+
+        def take(parameter: nn.Parameter) -> None:
+            found, parameter.grad = parameter.grad, None
+            gradient.add(i, found)
+            self._came(gradient)
+
+        return take
+
+    def _own_gradients(self) -> list[torch.Tensor]:
+        if any(gradient.shard is None for gradient in self.gradients):
+            raise RuntimeError("there is no gradient to step with: call backward(loss) first, with last=True for the last "
+                               "microbatch of a step")
+        return [gradient.shard for gradient in self.gradients]
+
+    def held_gradients(self) -> Iterator[torch.Tensor]:
+        """All memory of gradients that this rank has now."""
+        return itertools.chain.from_iterable(gradient.tensors() for gradient in self.gradients)
+
+
+def _start_alike(comm: Communicator, model: nn.Module) -> None:
+    """Give every rank what rank 0 has: parameters that begin apart stay apart."""
+    for tensor in itertools.chain(model.parameters(), model.buffers()):
+        tensor.detach().copy_(broadcast(comm, tensor.detach()))
+
+
+def reduce_scatter(comm: Communicator, parts: Parts) -> None:
+    """Sum up `parts` over all ranks, in place: rank r's part on rank r."""
+    ring.reduce_scatter(comm, parts, "sum")
+
+
+def all_gather(comm: Communicator, several: Sequence[Parts]) -> None:
+    """Bring every rank's own parts to every rank, in place."""
+    for parts in several:
+        ring.all_gather(comm, parts)

@@ -1,0 +1,26 @@
+"""Stage 2: of the gradients, too, a rank keeps its shard (P_os+g)."""
+
+from __future__ import annotations
+
+from mlsyslab.zero.engine import reduce_scatter
+from mlsyslab.zero.gradient import Gradient
+from mlsyslab.zero.stage1 import Stage1
+
+#: Reduced gradients that may be on their way beside the one that is filled: more overlaps no better and takes memory.
+UNDER_WAY = 1
+
+
+class Stage2(Stage1):
+    """A bucket's memory is given back when it has been reduced; what stays is this rank's part of the sum.
+
+    The same elements are sent as in stage 1. But what has been scattered can't take in the next microbatch's gradients
+    before they are reduced too: with k microbatches a step, (k + 1) M (p-1)/p elements.
+    """
+
+    stage = 2
+    _reduces = True
+
+    def _reduce(self, gradient: Gradient) -> None:
+        parts = gradient.flat.parts(gradient.fill())
+        self.lane.wait(UNDER_WAY)
+        self.lane.start(lambda: gradient.keep(self.comm.rank), reduce_scatter, parts)
