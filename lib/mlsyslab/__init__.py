@@ -10,10 +10,12 @@ from mlsyslab.comm import (
     Deadlock,
     Event,
     Failing,
+    Failure,
     Link,
     Mesh,
     Network,
     Nodes,
+    PeerLost,
     RankFailed,
     Run,
     Trace,
@@ -22,5 +24,5 @@ from mlsyslab.comm import (
     simulate,
 )
 
-__all__ = ["CommError", "Communicator", "Deadlock", "Event", "Failing", "Link", "Mesh", "Network", "Nodes", "RankFailed",
-           "Run", "Trace", "Uneven", "launch", "simulate"]
+__all__ = ["CommError", "Communicator", "Deadlock", "Event", "Failing", "Failure", "Link", "Mesh", "Network", "Nodes",
+           "PeerLost", "RankFailed", "Run", "Trace", "Uneven", "launch", "simulate"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +20,13 @@ class Work(Protocol):
 
     def wait(self) -> None:
         """Return when it is done: the sent tensor may be changed, the received one may be read."""
+
+
+class Task(Protocol):
+    """A function that runs beside its rank."""
+
+    def wait(self) -> Any:
+        """Return what the function returned when it is done, or raise what it raised."""
 
 
 @dataclass
@@ -44,6 +51,9 @@ COMBINE = {
 }
 
 
+BESIDE = "start() inside of what was started: it runs on one lane, one after the other; call the function itself"
+
+
 class Communicator(ABC):
     """One rank's end of a group of ranks.
 
@@ -59,6 +69,7 @@ class Communicator(ABC):
     device: torch.device
     ranks: Sequence[int]
     network: Network
+    life: int = 0  #: how often this rank has died and come back (`Failure`)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -106,6 +117,12 @@ class Communicator(ABC):
         """Wait for several sends and receives at once."""
         self._wait(works)
 
+    def wait_any(self, works: Sequence[Work]) -> int:
+        """Wait for one of several sends and receives; returns the index of the one that was done first."""
+        if not works:
+            raise ValueError("wait_any([]): give at least one send or receive")
+        return self._wait_any(works)
+
     # -- work ---------------------------------------------------------------------------------------------------------
 
     def combine(self, acc: torch.Tensor, incoming: torch.Tensor, op: str = "sum") -> torch.Tensor:
@@ -138,6 +155,16 @@ class Communicator(ABC):
     @abstractmethod
     def record(self, kind: str, start: float, end: float, bytes: int = 0, peer: int = -1, label: str = "") -> None:
         """Write an event of this rank into the trace."""
+
+    # -- beside this rank ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start(self, fn: Callable[..., Any], *args: Any) -> Task:
+        """Begin `fn(side, *args)` beside what this rank goes on to do, as a GPU communicates while it computes.
+
+        side: a communicator of the same group, whose messages never meet those of this one. What a rank starts runs one
+        after the other, in the order it was started, and every rank of the group starts the same in the same order.
+        """
 
     # -- groups -------------------------------------------------------------------------------------------------------
 
@@ -180,6 +207,10 @@ class Communicator(ABC):
     @abstractmethod
     def _wait(self, works: Sequence[Work]) -> None:
         """Wait for all of `works`."""
+
+    @abstractmethod
+    def _wait_any(self, works: Sequence[Work]) -> int:
+        """Wait for the first of `works`."""
 
     @abstractmethod
     def _combined(self, start: float, nbytes: int) -> None:

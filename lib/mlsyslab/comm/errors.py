@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from mlsyslab.comm.trace import Trace
 
@@ -34,6 +35,20 @@ class RankFailed(CommError):
 
     def __reduce__(self):
         return type(self), (self.rank, self.size, self.reason, self.details)
+
+
+class PeerLost(CommError):
+    """The other rank of a send, a receive or a barrier died; raised where that was waited for, and the run goes on.
+
+    rank: the rank that died.  work: the send or receive that is lost, None at a barrier.
+    """
+
+    def __init__(self, rank: int, at: float, work: Any = None):
+        self.rank, self.at, self.work = rank, at, work
+        super().__init__(f"rank {rank} died at {at:g} s")
+
+    def __reduce__(self):
+        return type(self), (self.rank, self.at)
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 
 import torch
 
+from mlsyslab.comm.beside import StreamBeside, ThreadBeside
 from mlsyslab.comm.carriers import mark
-from mlsyslab.comm.communicator import COMBINE, MAX_TAG, Communicator, check_combine
+from mlsyslab.comm.communicator import BESIDE, COMBINE, MAX_TAG, Communicator, check_combine
+from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.world import World
 
 _PIECE = 1 << 20  # bytes that are still in the cache when they are combined
+_BESIDE = 1 << 31  # in the number of every group of what runs beside a rank
 _MEETING = MAX_TAG + 1  # the tag of barriers and splits
 
 
@@ -29,6 +33,8 @@ class ProcessCommunicator(Communicator):
         self.rank, self.size = ranks.index(world.rank), len(ranks)
         self.device, self.network = world.device, world.network
         self.meetings = 0
+        self.side: ProcessCommunicator | None = None  # of the same group, for what runs beside
+        self.beside = False  # whether this is such a one
 
     def _isend(self, tensor, to, tag):
         return self.world.post("send", tensor.detach(), to, self.context, tag)
@@ -38,6 +44,9 @@ class ProcessCommunicator(Communicator):
 
     def _wait(self, works):
         self.world.wait(works)
+
+    def _wait_any(self, works):
+        return self.world.wait_any(works)
 
     def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
         if self.device.type == "cuda" or max(tensor.nbytes, acc.nbytes) <= _PIECE:
@@ -94,13 +103,24 @@ class ProcessCommunicator(Communicator):
         if self.device.type == "cuda":
             self.world.late.append(("combine", self.begun, mark(), nbytes, -1, ""))
         else:
-            self.world.trace.add(self.world.rank, "combine", start, self.now(), nbytes)
+            self.world.record("combine", start, self.now(), nbytes)
 
     def now(self):
         return self.world.now()
 
     def record(self, kind, start, end, bytes=0, peer=-1, label=""):
-        self.world.trace.add(self.world.rank, kind, start, end, bytes, peer, label)
+        self.world.record(kind, start, end, bytes, peer, label)
+
+    def start(self, fn, *args):
+        world = self.world
+        if world.beside is None:
+            world.beside = StreamBeside(self.device) if self.device.type == "cuda" else ThreadBeside()
+        if self.beside or threading.get_ident() == world.beside.thread:
+            raise CommError(BESIDE)
+        if self.side is None:
+            self.side = ProcessCommunicator(world, self.ranks, self.context | _BESIDE)
+            self.side.beside = True
+        return world.beside.start(fn, self.side, args)
 
     def barrier(self):
         self.meet([])
@@ -111,7 +131,10 @@ class ProcessCommunicator(Communicator):
         first = 1 + max(row[2] for row in said)  # a number that no group of any of these ranks has had yet
         self.world.contexts = first + len(colors)
         members = sorted((i for i in range(self.size) if said[i][0] == color), key=lambda i: (said[i][1], i))
-        return ProcessCommunicator(self.world, [self.ranks[i] for i in members], first + colors.index(color))
+        group = ProcessCommunicator(self.world, [self.ranks[i] for i in members],
+                                    first + colors.index(color) | self.context & _BESIDE)
+        group.beside = self.beside
+        return group
 
     def meet(self, words: list[int]) -> list[list[int]]:
         """Wait until every rank of the group has come; returns what each said, by rank.
@@ -120,7 +143,8 @@ class ProcessCommunicator(Communicator):
         """
         self.meetings += 1
         known = torch.tensor([words], dtype=torch.int64).reshape(1, len(words))
-        self.world.meeting = (self.context, self.meetings), list(self.ranks)
+        here = threading.get_ident()
+        self.world.meeting[here] = (self.context, self.meetings), list(self.ranks)
         while len(known) < self.size:
             step = len(known)
             count = min(step, self.size - step)
@@ -130,7 +154,7 @@ class ProcessCommunicator(Communicator):
             sent = self.world.post("send", known[:count], to, self.context, _MEETING, traced=False)
             self.world.wait((sent, received))
             known = torch.cat([known, come])
-        self.world.meeting = None
+        del self.world.meeting[here]
         return known.roll(self.rank, 0).tolist()
 
 

@@ -19,8 +19,8 @@ import torch.distributed as dist
 from mlsyslab.comm import wire
 from mlsyslab.comm.connect import begin, connect, disconnect, keep_freed_memory, threads_a_rank
 from mlsyslab.comm.errors import Wait
-from mlsyslab.comm.simulate import summary
 from mlsyslab.comm.stack import caller
+from mlsyslab.comm.virtual import summary
 from mlsyslab.comm.world import Position, World
 
 

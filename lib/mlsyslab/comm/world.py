@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import linecache
 import select
+import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from mlsyslab.comm.beside import StreamBeside, ThreadBeside
 from mlsyslab.comm.carriers import Nccl, Wires, mark, raw
 from mlsyslab.comm.communicator import MAX_TAG
 from mlsyslab.comm.errors import CommError, Wait
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.note import MAX_DIMS, MAX_INLINE, Note
 from mlsyslab.comm.shared import Inbox, Outbox
-from mlsyslab.comm.simulate import fits
 from mlsyslab.comm.stack import caller
 from mlsyslab.comm.trace import Trace
+from mlsyslab.comm.virtual import fits
 
 _INLINE = b"i"
 
@@ -112,9 +114,13 @@ class World:
         self.open: dict[Post, None] = {}  # posted and not yet waited for
         self.told, self.heard = [0] * self.size, 0
         self.number = self.contexts = 0
-        self.awaited: Post | None = None
-        self.meeting: tuple[Any, list[int]] | None = None
+        self.awaited: dict[int, Post] = {}  # by the thread that waits
+        self.meeting: dict[int, tuple[Any, list[int]]] = {}  # the barrier at which a thread stands, and of which ranks
         self.late: list[tuple] = []  # events whose time a GPU knows
+        self.beside: ThreadBeside | StreamBeside | None = None  # what this rank has started beside itself
+        self.lock = threading.Lock()  # of all this: the rank's thread and the one beside it share it
+        self.news = threading.Condition(self.lock)
+        self.listening = False  # whether one of them listens, for both
 
     def now(self) -> float:
         """Seconds since the run began, on a clock that all ranks share."""
@@ -126,7 +132,11 @@ class World:
         """Take up a send or receive and tell the peer."""
         if tensor.dim() > MAX_DIMS:
             raise ValueError(f"a message has up to {MAX_DIMS} dimensions, not {tensor.dim()}; send a view of it with fewer")
-        post = Post(self, kind, tensor, peer, context, tag, traced)
+        with self.lock:
+            return self._post(Post(self, kind, tensor, peer, context, tag, traced))
+
+    def _post(self, post: Post) -> Post:
+        kind, tensor, peer, context, tag = post.kind, post.tensor, post.peer, post.context, post.tag
         post.posted = time.monotonic() + self.offset
         post.number = self.number = self.number + 1
         host = self.carriers[peer]
@@ -160,19 +170,48 @@ class World:
             if post.done:
                 continue
             if post.mate is None:
-                self.awaited = post
-                while post.mate is None:
-                    self.listen()
-                self.awaited = None
+                self._listen_until(lambda post=post: post.mate is not None, post)
             self._finish(post)
 
-    def listen(self) -> None:
-        """Wait for notes and match them."""
-        blocked = self._blocked()
-        self.inbox.wait(blocked)
-        if blocked and self.inbox.empty():
-            return
-        self._heed()
+    def wait_any(self, posts: Sequence[Post]) -> int:
+        """Wait for one of `posts`; the index of the first that was done."""
+        if any(post.carrier is not None and post.carrier is self.nccl for post in posts):
+            raise CommError("wait_any: NCCL takes the messages of a rank one after another, whichever is there first; "
+                            "send tensors in CPU memory where any may come first")
+        while not (there := [i for i, post in enumerate(posts) if post.done or post.mate is not None]):
+            self._listen_until(lambda: any(post.mate is not None for post in posts), posts[0])
+        first = min(there, key=lambda i: max(posts[i].posted, posts[i].mate.time))
+        if not posts[first].done:
+            self._finish(posts[first])
+        return first
+
+    def _listen_until(self, heard: Callable[[], bool], post: Post) -> None:
+        """Take up notes until `heard()`; where another thread of this rank listens already, it does so for both."""
+        me = threading.get_ident()
+        with self.news:
+            self.awaited[me] = post
+            while not heard():
+                if self.listening:
+                    self.news.wait(0.05 if self._blocked() else None)  # notes that are kept must go out all the same
+                else:
+                    self._listen()
+                    self.news.notify_all()
+            del self.awaited[me]
+
+    def _listen(self) -> None:
+        """Wait for notes and match them; the lock is held, but not meanwhile."""
+        self.listening = True
+        try:
+            blocked = self._blocked()
+            self.lock.release()
+            try:
+                self.inbox.wait(blocked)
+                notes = () if blocked and self.inbox.empty() else list(self.inbox.read())
+            finally:
+                self.lock.acquire()
+        finally:
+            self.listening = False
+        self._heed(notes)
 
     def _blocked(self) -> list[Outbox]:
         """The ways out whose notes do not all fit into the peer's pipe yet."""
@@ -191,8 +230,8 @@ class World:
             select.select([], [outbox.writer for outbox in blocked], [], left)
         return True
 
-    def _heed(self) -> None:
-        for note in self.inbox.read():
+    def _heed(self, notes: Iterable[Note]) -> None:
+        for note in notes:
             key = "recv" if note.kind == "send" else "send", note.source, note.context, note.tag
             mine = self.posted.get(key)
             if mine:
@@ -222,9 +261,12 @@ class World:
             data = torch.frombuffer(bytearray(post.mate.inline), dtype=post.tensor.dtype)
             post.tensor.copy_(data.view(post.tensor.shape))
         post.done = True
-        del self.open[post]
-        if not post.traced:
-            return
+        with self.lock:
+            self.open.pop(post, None)
+            if post.traced:
+                self._record(post, marks)
+
+    def _record(self, post: Post, marks: tuple | None) -> None:
         if marks:
             self.late.append((post.kind, *marks, post.tensor.nbytes, post.peer, ""))
             return
@@ -233,12 +275,19 @@ class World:
             else time.monotonic() + self.offset
         self.trace.add(self.rank, post.kind, start - self.base, max(start, end) - self.base, post.tensor.nbytes, post.peer)
 
+    def record(self, kind: str, start: float, end: float, nbytes: int = 0, peer: int = -1, label: str = "") -> None:
+        """Write an event of this rank into the trace."""
+        with self.lock:
+            self.trace.add(self.rank, kind, start, end, nbytes, peer, label)
+
     def end(self) -> tuple[Trace, float]:
         """This rank's events and when its function ended. What it never waited for is seen through if it can be."""
+        if self.beside is not None:
+            self.beside.end()
         if self.nccl is not None:
             self.nccl.issue()
         while not self.inbox.empty():
-            self._heed()
+            self._heed(self.inbox.read())
         for post in [post for post in self.open if post.mate is not None]:
             self._finish(post)
         if self.device.type == "cuda":
@@ -263,14 +312,22 @@ class World:
 
     def position(self, thread: int) -> Position:
         """Where `thread`, which runs this rank's function, is now; asked by another thread."""
-        post, meeting, where = self.awaited, self.meeting, caller(thread)
+        post, beside = self.awaited.get(thread), self.beside
+        blocked = post is not None
+        if beside is not None and beside.busy:
+            other = self.awaited.get(beside.thread)
+            blocked = other is not None and (blocked or beside.waits)
+            if beside.waits:
+                post, thread = other, beside.thread
+        where = caller(thread)
+        meeting = self.meeting.get(thread)
         if meeting is not None:
             wait = Wait(self.rank, "barrier", None, 0, 0, *where)
         elif post is not None:
             wait = Wait(self.rank, post.kind, post.peer, post.tensor.nbytes, post.tag, *where, self._hint(post))
         else:
             wait = Wait(self.rank, "a part that doesn't end", None, 0, 0, *where)
-        return Position(wait, post is not None, list(self.told), self.heard, meeting)
+        return Position(wait, blocked, list(self.told), self.heard, meeting)
 
     def _hint(self, post: Post) -> str:
         """Why `post` never ends, where it can be told from what the peer has posted."""

@@ -1,0 +1,123 @@
+"""Ranks that die in the simulated world, what is lost with them, and what their peers are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mlsyslab.comm.errors import PeerLost
+from mlsyslab.comm.failure import Failure
+
+if TYPE_CHECKING:
+    from mlsyslab.comm.lane import Lane, Post
+    from mlsyslab.comm.virtual import VirtualWorld
+
+
+class Deaths:
+    """Lets ranks die and come back as `failures` say.
+
+    A message that has not arrived when one of its ranks dies is lost, and so is whatever that rank had posted. The other
+    rank is told at that moment (PeerLost), as by a connection that breaks. A receive that is posted while the peer is dead
+    waits for its next life; a send, and a receive from a rank that is gone for good, is refused at once.
+    """
+
+    def __init__(self, world: VirtualWorld, failures: Sequence[Failure]):
+        self.world = world
+        self.by_rank = lives(failures, world.size)
+        self.dead: dict[int, Failure] = {}  # who is dead now
+
+    def plan(self) -> None:
+        """Put every death and return on the world's calendar."""
+        for failure in [failure for failures in self.by_rank for failure in failures]:
+            self.world.call_at(failure.at, lambda failure=failure: self._die(failure))
+            if failure.back is not None:
+                self.world.call_at(failure.back, lambda failure=failure: self._return(failure))
+
+    def next(self, rank: int, life: int) -> float:
+        """When `rank` dies in its `life`-th life, counted from 0: infinity when it doesn't."""
+        failures = self.by_rank[rank]
+        return failures[life].at if life < len(failures) else math.inf
+
+    # -- dying and coming back ----------------------------------------------------------------------------------------
+
+    def _die(self, failure: Failure) -> None:
+        world, rank = self.world, failure.rank
+        lanes = [lane for lane in world.lanes if lane.rank == rank and lane.dies_at == failure.at]
+        if rank in world.returned:
+            return  # nothing is left that could die
+        self.dead[rank] = failure
+        if failure.back is not None:
+            world.busy += 1  # the life to come
+        for lane in lanes:
+            lane.dead = True
+            if lane.busy:
+                lane.any = False
+                world.runnable.append(lane)
+        for waiting in (*world.sends.values(), *world.recvs.values()):
+            for post in list(waiting):
+                if post.rank == rank:
+                    waiting.remove(post)
+                elif post.peer == rank and self._lost(post, failure):
+                    waiting.remove(post)
+                    self._lose(post, failure)
+        for lane in world.lanes:
+            if lane.place is not None and rank in lane.place[1] and lane.rank != rank:
+                world.runnable.append(lane)
+
+    def _return(self, failure: Failure) -> None:
+        world = self.world
+        if self.dead.pop(failure.rank, None):
+            world.busy -= 1
+            world.begin(failure.rank, self.by_rank[failure.rank].index(failure) + 1, failure.back)
+
+    # -- what is lost -------------------------------------------------------------------------------------------------
+
+    def refuse(self, post: Post) -> bool:
+        """Whether `post` is lost because its peer is dead; whoever waits for it is told."""
+        failure = self.dead.get(post.peer)
+        if failure is None or not self._lost(post, failure):
+            return False
+        self._lose(post, failure)
+        return True
+
+    def _lost(self, post: Post, failure: Failure) -> bool:
+        """Whether `post` cannot outlive `failure` of its peer."""
+        if failure.back is None or post.time < failure.at:
+            return True
+        return post.kind == "send" and post.time < failure.back
+
+    def swallow(self, send: Post, recv: Post) -> None:
+        """A message is under way when one of its ranks dies."""
+        first, other = (send, recv) if send.lane.dies_at <= recv.lane.dies_at else (recv, send)
+        if first.lane.dies_at < other.lane.dies_at:
+            self._lose(other, self.by_rank[first.rank][first.lane.life])
+
+    def _lose(self, post: Post, failure: Failure) -> None:
+        if post.lane.dead:
+            return
+        post.lost = PeerLost(failure.rank, failure.at, post)
+        self.world.finish(post, max(post.time, failure.at))
+
+    def absent(self, lane: Lane, ranks: Sequence[int]) -> None:
+        """Raise PeerLost when one of `ranks`, who are to meet, is dead."""
+        for rank in self.dead.keys() & set(ranks) - {lane.rank}:
+            failure = self.dead[rank]
+            lane.advance(failure.at)
+            raise PeerLost(rank, failure.at)
+
+
+def lives(failures: Sequence[Failure], size: int) -> list[list[Failure]]:
+    """The failures of each rank in order of time; an error where they can't be."""
+    by_rank: list[list[Failure]] = [[] for _ in range(size)]
+    for failure in failures:
+        if not isinstance(failure, Failure):
+            raise TypeError(f"failures={failures!r}: give a list of Failure(rank, at, back)")
+        if failure.rank >= size:
+            raise ValueError(f"{failure}: there is no rank {failure.rank}; ranks are 0 … {size - 1}")
+    for failure in sorted(failures, key=lambda failure: failure.at):
+        before = by_rank[failure.rank]
+        if before and (before[-1].back is None or failure.at <= before[-1].back):
+            raise ValueError(f"{failure}: rank {failure.rank} is dead then, by {before[-1]}")
+        before.append(failure)
+    return by_rank

@@ -1,0 +1,99 @@
+"""What runs in the simulated world, and what it posts."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mlsyslab.comm.errors import PeerLost
+
+if TYPE_CHECKING:
+    from mlsyslab.comm.simulate import SimulatedCommunicator
+
+
+class Ended(BaseException):
+    """Raised in every lane that still waits when the run ends early, so that its thread ends too."""
+
+
+class Died(BaseException):
+    """Raised in the lanes of a rank that dies."""
+
+
+class Lane:
+    """One thread of control of a rank: the rank's function, or what the rank has started beside it.
+
+    clock: virtual seconds.  life: how often the rank had come back when the lane began.  dies_at: when this life ends.
+    baton: held while the lane must not run.
+    """
+
+    __slots__ = ("rank", "life", "clock", "dies_at", "dead", "busy", "baton", "thread", "missing", "any", "awaiting",
+                 "place", "side", "started", "beside", "tasks")
+
+    def __init__(self, rank: int, life: int = 0, clock: float = 0.0, dies_at: float = math.inf):
+        self.rank, self.life, self.clock, self.dies_at = rank, life, clock, dies_at
+        self.dead = False
+        self.busy = False  # whether it has something to do: its function, or tasks
+        self.baton = threading.Lock()
+        self.baton.acquire()
+        self.thread: threading.Thread | None = None
+        self.missing = 0  # how many awaited posts it still lacks
+        self.any = False  # whether one of them is enough
+        self.awaiting: Sequence[Post] = ()
+        self.place: tuple[tuple, Sequence[int]] | None = None  # the meeting it waits at, and who else is to come
+        self.side: Lane | None = None  # the lane of what this one has started,
+        self.started: dict[SideTask, None] = {}  # which is this, as far as it was not waited for
+        self.beside = False  # whether this is such a lane,
+        self.tasks: deque[SideTask] = deque()  # and what is to run on it
+
+    def advance(self, time: float) -> None:
+        """Move the clock on to `time`, unless the rank dies before."""
+        if time > self.clock:
+            self.clock = time
+        if self.clock >= self.dies_at:
+            raise Died
+
+
+class Post:
+    """A send or receive that a lane has posted; also the `Work` its rank gets back."""
+
+    __slots__ = ("world", "lane", "kind", "rank", "peer", "group", "tag", "tensor", "time", "end", "awaited", "lost")
+
+    def __init__(self, world, lane, kind, peer, group, tag, tensor):
+        self.world, self.lane, self.kind, self.peer, self.group, self.tag = world, lane, kind, peer, group, tag
+        self.tensor = tensor.detach() if tensor.requires_grad else tensor
+        self.rank, self.time = lane.rank, lane.clock
+        self.end: float | None = None  # virtual time at which it is done; None while it is under way
+        self.awaited = False
+        self.lost: PeerLost | None = None
+
+    def wait(self) -> None:
+        self.world.wait(self.lane, (self,))
+
+
+class SideTask:
+    """A function that a rank has started beside itself; also the `Task` that the rank gets back."""
+
+    def __init__(self, comm: SimulatedCommunicator, fn: Callable[..., Any], args: tuple):
+        self.comm, self.fn, self.args = comm, fn, args
+        self.owner, self.time = comm.lane, comm.lane.clock
+        self.end: float | None = None  # virtual time at which it is done
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.awaited = False
+
+    def run(self, lane: Lane) -> None:
+        """Call the function on the side lane."""
+        try:
+            self.result = self.fn(self.comm.beside(lane), *self.args)
+        except Exception as error:
+            self.error = error
+        self.end = lane.clock
+
+    def wait(self) -> Any:
+        self.comm.world.wait_task(self)
+        if self.error is not None:
+            raise self.error
+        return self.result
