@@ -59,10 +59,13 @@ Checkpoints, written by shard:
 the job goes on from the last checkpoint with the ranks that are left.
 """
 
+from mlsyslab.zero.checkpoint import latest, load, save
 from mlsyslab.zero.engine import Engine
 from mlsyslab.zero.flat import Flat
 from mlsyslab.zero.memory import Memory, bytes_a_parameter, live, memory
+from mlsyslab.zero.pieces import CheckpointError
 from mlsyslab.zero.shard import shard
 from mlsyslab.zero.traffic import Traffic, sent, traffic
 
-__all__ = ["Engine", "Flat", "Memory", "Traffic", "bytes_a_parameter", "live", "memory", "sent", "shard", "traffic"]
+__all__ = ["CheckpointError", "Engine", "Flat", "Memory", "Traffic", "bytes_a_parameter", "latest", "live", "load", "memory",
+           "save", "sent", "shard", "traffic"]

@@ -86,6 +86,12 @@ class Engine:
         for gradient in self.gradients:
             gradient.forget()
 
+    def refresh(self) -> None:
+        """Bring what this rank's shards hold to wherever the stage keeps it whole; every rank calls it."""
+        for flat in self.flats:
+            self._updated(flat)
+        self.lane.wait()
+
     def whole(self) -> AbstractContextManager[None]:
         """Inside, all parameters are whole and up to date on every rank; to be entered by every rank."""
         return nullcontext()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -65,6 +66,12 @@ class Own:
         return {name: value for name, value in self.optimizer.state[self.masters[i]].items()
                 if isinstance(value, torch.Tensor) and name not in self.state(i)}
 
+    def restore(self, states: dict[int, dict[str, torch.Tensor]], hyperparameters: dict[str, Any]) -> None:
+        """Take back what `state` and `counts` gave, by the number of the shard, and the likes of the learning rate."""
+        groups = [{**group, **hyperparameters} for group in self.optimizer.state_dict()["param_groups"]]
+        self.optimizer.load_state_dict({"state": states, "param_groups": groups})
+        self._count()
+
     def tensors(self) -> Iterator[torch.Tensor]:
         """All that takes memory: masters that are copies, and the optimizer's state."""
         for i, master in enumerate(self.masters):
@@ -81,9 +88,9 @@ class Own:
 
 def _check(optimizer: torch.optim.Optimizer) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError("optimizer makes a torch optimizer of a list of tensors, such as partial(torch.optim.AdamW, lr=3e-4); "
-                        f"it gave {type(optimizer).__name__}")
+        raise TypeError(f"optimizer makes {type(optimizer).__name__}; it has to make a torch optimizer of a list of "
+                        "tensors, as partial(torch.optim.AdamW, lr=3e-4) does")
     if not isinstance(optimizer, ELEMENTWISE):
         names = ", ".join(kind.__name__ for kind in ELEMENTWISE)
-        raise ValueError(f"{type(optimizer).__name__} needs parameters in their shape, and a shard is a flat piece of several: "
-                         f"take an optimizer that treats every element by itself ({names})")
+        raise ValueError(f"{type(optimizer).__name__} may need whole parameters, and a shard is a flat piece of several. "
+                         f"Take an optimizer that treats every element by itself ({names})")

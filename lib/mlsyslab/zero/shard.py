@@ -16,7 +16,8 @@ from mlsyslab.zero.stage3 import Stage3
 
 
 def shard(comm: Communicator, model: nn.Module, optimizer: MakeOptimizer, stage: int, *, bucket_bytes: int = 25 << 20,
-          units: Sequence[nn.Module] | None = None, prefetch: int = 1, overlap: bool = True, offload: bool = False) -> Engine:
+          units: Sequence[nn.Module] | None = None, prefetch: int = 1, overlap: bool = True,
+          offload: bool = False) -> Engine:
     """Shard `model`, in place, over the ranks of `comm`; every rank calls it, and all start from rank 0's parameters.
 
     optimizer: makes a torch optimizer that treats every element by itself, of a list of flat tensors:

@@ -43,8 +43,8 @@ class Stage1(Engine):
 
     def _begin_backward(self) -> None:
         if self.stage == 1 and any(gradient.shard is not None for gradient in self.gradients):
-            raise RuntimeError("the gradients of this step have been reduced already: call step(), or pass last=False for all "
-                               "microbatches of a step but its last")
+            raise RuntimeError("the gradients of this step have been reduced already: call step(), or pass last=False for "
+                               "all microbatches of a step but its last")
         super()._begin_backward()
         self.reduced = 0
 

@@ -202,6 +202,6 @@ def tensors_in(unit: Unit, output: Any) -> list[torch.Tensor]:
     """The tensors that a unit gives out: backward enters it by their gradients."""
     found = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
     if not found:
-        raise TypeError(f"{unit.name or 'the model'} gives {type(output).__name__}, in which stage 3 finds no tensor: let it "
-                        "give tensors, in tuples, lists or dicts, or choose other `units`")
+        raise TypeError(f"{unit.name or 'the model'} gives {type(output).__name__}, in which stage 3 finds no tensor: let "
+                        "it give tensors, in tuples, lists or dicts, or choose other `units`")
     return found

@@ -39,8 +39,8 @@ def traffic(parameters: float, ranks: int, stage: int, accumulate: int = 1) -> T
     """
     check_stage(stage)
     if ranks < 1 or accumulate < 1 or parameters < 0:
-        raise ValueError(f"traffic(parameters={parameters}, ranks={ranks}, accumulate={accumulate}): ranks and accumulate are "
-                         f"1 or more, parameters 0 or more")
+        raise ValueError(f"traffic(parameters={parameters}, ranks={ranks}, accumulate={accumulate}): ranks and accumulate "
+                         f"are 1 or more, parameters 0 or more")
     once = parameters * (ranks - 1) / ranks
     return Traffic(*(times * once for times in rounds(stage, accumulate)))
 
