@@ -77,7 +77,9 @@ class SideTask:
     """A function that a rank has started beside itself; also the `Task` that the rank gets back."""
 
     def __init__(self, comm: SimulatedCommunicator, fn: Callable[..., Any], args: tuple):
-        self.comm, self.fn, self.args = comm, fn, args
+        self.comm = comm
+        self.fn: Callable[..., Any] | None = fn
+        self.args = args
         self.owner, self.time = comm.lane, comm.lane.clock
         self.end: float | None = None  # virtual time at which it is done
         self.result: Any = None
@@ -90,6 +92,7 @@ class SideTask:
             self.result = self.fn(self.comm.beside(lane), *self.args)
         except Exception as error:
             self.error = error
+        self.fn, self.args = None, ()  # what they hold is not needed any more
         self.end = lane.clock
 
     def wait(self) -> Any:
