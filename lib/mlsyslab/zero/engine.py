@@ -150,12 +150,12 @@ def _start_alike(comm: Communicator, model: nn.Module) -> None:
         tensor.detach().copy_(broadcast(comm, tensor.detach()))
 
 
-def reduce_scatter(comm: Communicator, parts: Parts) -> None:
-    """Sum up `parts` over all ranks, in place: rank r's part on rank r."""
-    ring.reduce_scatter(comm, parts, "sum")
+def reduce_scatter(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int]) -> None:
+    """Sum up `whole` over all ranks, in place: rank r's part on rank r."""
+    ring.reduce_scatter(comm, Parts(whole, lengths), "sum")
 
 
-def all_gather(comm: Communicator, several: Sequence[Parts]) -> None:
+def all_gather(comm: Communicator, wholes: Sequence[torch.Tensor], lengths: Sequence[Sequence[int]]) -> None:
     """Bring every rank's own parts to every rank, in place."""
-    for parts in several:
-        ring.all_gather(comm, parts)
+    for whole, of_ranks in zip(wholes, lengths, strict=True):
+        ring.all_gather(comm, Parts(whole, of_ranks))

@@ -69,10 +69,10 @@ class Stage1(Engine):
         self._reduce(gradient)
 
     def _reduce(self, gradient: Gradient) -> None:
-        parts = gradient.flat.parts(gradient.fill())
-        self.lane.start(lambda: gradient.point(self.comm.rank), reduce_scatter, parts)
+        whole = gradient.fill()
+        self.lane.start(lambda: gradient.point(self.comm.rank), reduce_scatter, whole, gradient.flat.lengths)
 
     # -- update: bring each updated bucket to all ranks while the next is updated -------------------------------------
 
     def _updated(self, flat: Flat) -> None:
-        self.lane.start(lambda: None, all_gather, [flat.parts(flat.whole)])
+        self.lane.start(lambda: None, all_gather, [flat.whole], [flat.lengths])

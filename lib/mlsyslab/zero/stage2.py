@@ -21,6 +21,6 @@ class Stage2(Stage1):
     _reduces = True
 
     def _reduce(self, gradient: Gradient) -> None:
-        parts = gradient.flat.parts(gradient.fill())
+        whole = gradient.fill()
         self.lane.wait(UNDER_WAY)
-        self.lane.start(lambda: gradient.keep(self.comm.rank), reduce_scatter, parts)
+        self.lane.start(lambda: gradient.keep(self.comm.rank), reduce_scatter, whole, gradient.flat.lengths)

@@ -73,7 +73,8 @@ class Stage3(Engine):
             self.ledger.take("parameters", flat.nbytes)
             flat.parts(flat.whole)[self.comm.rank].copy_(self.shards[flat])
         self.arriving.add(unit)
-        self.lane.start(lambda: self._show(unit), all_gather, [flat.parts(flat.whole) for flat in unit.flats])
+        self.lane.start(lambda: self._show(unit), all_gather,
+                        [flat.whole for flat in unit.flats], [flat.lengths for flat in unit.flats])
 
     def _show(self, unit: Unit) -> None:
         """The all-gather of `unit` has ended."""
@@ -166,11 +167,11 @@ class Stage3(Engine):
                 self._reduce_flat(self.gradient_of[flat])
 
     def _reduce_flat(self, gradient: Gradient) -> None:
-        parts = gradient.flat.parts(gradient.fill())
+        whole = gradient.fill()
         while self.reducing >= UNDER_WAY:
             self.lane.wait_one()
         self.reducing += 1
-        self.lane.start(lambda: self._reduced(gradient), reduce_scatter, parts)
+        self.lane.start(lambda: self._reduced(gradient), reduce_scatter, whole, gradient.flat.lengths)
 
     def _reduced(self, gradient: Gradient) -> None:
         self.reducing -= 1
