@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def show(name: str, fn: Callable[..., Any], arguments: Sequence[tuple], forbidden: Sequence[str] | None,
          timeout: float, picture: Callable[[Trace, str], Picture]) -> Picture | None:
     """Draw a run of `fn(comm, *arguments[rank])`; None, after a line that says so, where nothing was sent."""
-    p, most = len(arguments), max(argument.nbytes for argument in arguments[0] if isinstance(argument, torch.Tensor))
+    p, most = len(arguments), max(map(nbytes, arguments[0]))
     link = Link(alpha=1e-6, beta=1e-6 * p / most, gamma=0.5e-6 * p / most)
     try:
         trace = run(fn, arguments, link, forbidden, timeout).trace
@@ -29,3 +29,10 @@ def show(name: str, fn: Callable[..., Any], arguments: Sequence[tuple], forbidde
         print(f"{name} sent nothing, so there is nothing to draw.")
         return None
     return picture(trace, f"{name} on {p} ranks")
+
+
+def nbytes(argument: Any) -> int:
+    """The bytes of a tensor, or of all tensors of a list."""
+    if isinstance(argument, (list, tuple)):
+        return sum(map(nbytes, argument))
+    return argument.nbytes if isinstance(argument, torch.Tensor) else 0

@@ -1,0 +1,190 @@
+"""Judging the mean of gradients over ranks: of batches of unequal length, and of many tensors in buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import torch
+
+from mlsyslab.check import inputs
+from mlsyslab.check.data_parallel.unaided import UnaidedExercise
+from mlsyslab.check.exercise import Case
+from mlsyslab.check.messages import alike, article, count, difference, listing
+from mlsyslab.check.runs import Outcome
+from mlsyslab.comm import Deadlock, Link, RankFailed
+
+#: Messages cost by their bytes alone, so that "auto" takes the ring, or what moves as little.
+LONG = Link(beta=1e-9)
+#: By how much a rank may send or receive more than on a ring: counts of rows, parts of unequal length.
+SLACK = 1.25
+
+
+def busiest(case_size: int, outcome: Outcome, elements: int, extra: int) -> str | None:
+    """The rank that sends or takes in more than it would on a ring, with `extra` elements to spare."""
+    p = case_size
+    most = SLACK * 2 * (p - 1) / p * (elements + p) + extra
+    for rank in range(p):
+        for sent, verb in ((outcome.by(rank), "sent"), (outcome.to(rank), "received")):
+            moved = sum(message.tensor.numel() for message in sent)
+            if moved > most:
+                return (f"rank {rank} {verb} {count(moved, 'element')} for a vector of {elements}; on a ring it is 2(p-1)/p "
+                        f"of them, {2 * (p - 1) * elements // p}. Is something gathered on one rank, or reduced there and "
+                        "broadcast? collectives.all_reduce shares the work")
+    return None
+
+
+class Average(UnaidedExercise):
+    name = "average"
+    forbidden = ()
+
+    def cases(self, rng: Random) -> list[Case]:
+        cases = [self.case(rng, 70, [3, 5, 2, 1], "ragged", torch.float64)]
+        for p in (4, 3, 2, 5, 8, 1):
+            n = rng.randint(12 * p, 20 * p)
+            batches = [("equal", [4] * p), ("ragged", [rng.choice((2, 3, 5)) for _ in range(p - 1)] + [1])]
+            if p > 1:
+                batches.append(("ragged, one empty", [3] * (p - 2) + [5, 0]))
+            cases += [self.case(rng, n, rows, name, torch.float64) for name, rows in batches]
+        return [*cases, self.case(rng, 60, [rng.randint(1, 6) for _ in range(4)], "ragged", torch.float32)]
+
+    def example(self, p):
+        return self.case(Random(0), 16 * p, [4] * (p - 1) + [2], "ragged", torch.float32)
+
+    def case(self, rng: Random, n: int, rows: Sequence[int], name: str, dtype: torch.dtype) -> Case:
+        """Gradients of each row, of which every rank has the mean of its own."""
+        p, every = len(rows), [inputs.tensor(rng, (number, n), torch.float64) for number in rows]
+        right = torch.cat(every).mean(0).to(dtype)
+        arguments = [(own.mean(0).to(dtype), len(own)) for own in every]
+        return Case(arguments, [right] * p, {"world size": p, "batches": name, "rows": listing(rows), "length": n}, LONG)
+
+    def diagnose(self, case, outcome, fn):
+        means, rows = zip(*case.arguments, strict=True)
+        p, came = case.p, outcome.results[0]
+        if any(c.isnan().any() for c in outcome.results if isinstance(c, torch.Tensor)):
+            return ("There are NaN in it: the mean over no rows is 0/0. A rank without rows has nothing to add: put zeros "
+                    "in its place (NaN times 0 is NaN).")
+        known = [mean if number else torch.zeros_like(mean) for mean, number in zip(means, rows, strict=True)]
+        weighted = sum(mean * number for mean, number in zip(known, rows, strict=True))
+        slips = [
+            (sum(known), "The ranks' means were added up: that is p times too much where batches are equal."),
+            (sum(known) / p, "That is the mean of the ranks' means. They are means over different numbers of rows: weight "
+                             "each by its rows, and divide by all rows at the end."),
+            (sum(known) / sum(number > 0 for number in rows), "That is the mean of the means of the ranks that have rows: "
+             "weight each by its rows."),
+            (weighted, f"That is the sum over all rows; divide by how many there are on all ranks, {sum(rows)}."),
+            (weighted / p, f"That is the sum over all rows, divided by p; divide by all rows, {sum(rows)}."),
+            (sum(known) / sum(rows), "The means were not multiplied by their rows before they were added."),
+            *((weighted / number, "Divided by this rank's own rows: it takes those of all ranks.") for number in (rows[0],)
+              if number),
+            (known[0], "That is rank 0's own gradient: nothing was exchanged."),
+        ]
+        return next((text for right, text in slips if alike(came, right.to(came.dtype))), None)
+
+    def judge(self, case, outcome):
+        n = case.traits["length"]
+        return busiest(case.p, outcome, n, extra=4 * case.p) if case.p > 2 else None
+
+    def advise(self, error):
+        if isinstance(error, Deadlock) and not error.why:
+            return "Every rank has to call each collective, in the same order, also one without rows."
+        return None
+
+
+class ReduceBuckets(UnaidedExercise):
+    name = "reduce_buckets"
+    forbidden = ()
+
+    def cases(self, rng: Random) -> list[Case]:
+        cases = []
+        for p in (4, 2, 3, 5, 1):
+            cases += [self.case(rng, p, unused) for unused in ("some", "none")]
+        return [*cases, self.case(rng, 8, "some")]
+
+    def example(self, p):
+        return self.case(Random(0), p, "none")
+
+    def case(self, rng: Random, p: int, unused: str) -> Case:
+        """Twelve parameters in three buckets; of those that are not used everywhere, some ranks have no gradient."""
+        shapes = [(rng.randint(2, 6), rng.randint(3, 5)) if k % 3 else (rng.randint(4, 9),) for k in range(12)]
+        parameters = [inputs.tensor(rng, shape, torch.float64) for shape in shapes]
+        gradients = [[inputs.tensor(rng, shape, torch.float64) for shape in shapes] for _ in range(p)]
+        if unused == "some":
+            for k, ranks in ((2, {p - 1}), (7, set(range(0, p, 2))), (9, set(range(p)))):
+                for rank in ranks:
+                    gradients[rank][k] = None
+        cuts = sorted(rng.sample(range(2, 11), 2))
+        order = list(range(11, -1, -1))
+        buckets = [order[:cuts[0]], order[cuts[0]:cuts[1]], order[cuts[1]:]]
+        right = [sum(torch.zeros_like(parameters[k]) if own[k] is None else own[k] for own in gradients) / p
+                 for k in range(12)]
+        traits = {"world size": p, "unused": unused}
+        return Case([(parameters, own, buckets) for own in gradients], [right] * p, traits, LONG)
+
+    def differ(self, rank, came, expected):
+        if not isinstance(came, (list, tuple)):
+            what = "None" if came is None else article(type(came).__name__)
+            return f"rank {rank} returned {what}; expected a list of {len(expected)} tensors, one a parameter"
+        if len(came) != len(expected):
+            return f"rank {rank} returned {len(came)} tensors; expected {len(expected)}, one a parameter"
+        for k, (one, right) in enumerate(zip(came, expected, strict=True)):
+            if one is None:
+                return (f"rank {rank} has no gradient of parameter {k}; expected a mean: a rank that didn't use it counts "
+                        "as zeros")
+            if wrong := difference(rank, one, right, exact=False):
+                return f"of parameter {k}, {wrong}"
+        return None
+
+    def _comparable(self, case, outcome):
+        return all(isinstance(came, (list, tuple)) and len(came) == len(right)
+                   and all(isinstance(one, torch.Tensor) for one in came)
+                   for came, right in zip(outcome.results, case.expected, strict=True))
+
+    def diagnose(self, case, outcome, fn):
+        came, given = outcome.results, [own for _, own, _ in case.arguments]
+
+        def total(k: int) -> torch.Tensor:
+            return sum(torch.zeros_like(case.expected[0][k]) if own[k] is None else own[k] for own in given)
+
+        def those(results: Sequence[Any], way) -> bool:
+            return all(alike(one, way(k)) for k, one in enumerate(results))
+
+        users = [sum(own[k] is not None for own in given) for k in range(12)]
+        if those(came[0], total):
+            return "That is the sum over ranks: divide by p, or take op=\"mean\"."
+        if those(came[0], lambda k: total(k) / max(1, users[k])):
+            return ("Divided by the ranks that used the parameter: the loss is a mean over all ranks, so divide by p, and "
+                    "count the others as zeros.")
+        if those(came[0], lambda k: torch.zeros_like(total(k)) if given[0][k] is None else given[0][k]):
+            return "That is rank 0's own gradient: nothing was exchanged."
+        if any(all(alike(one, case.expected[0][j]) for one, j in zip(came[0], order, strict=True))
+               for order in self.orders(case)):
+            return "The gradients came in the order of the buckets; put each where its parameter stands."
+        return None
+
+    def orders(self, case: Case) -> list[list[int]]:
+        return [[k for bucket in case.arguments[0][2] for k in bucket]]
+
+    def judge(self, case, outcome):
+        p, buckets = case.p, case.arguments[0][2]
+        elements = sum(tensor.numel() for tensor in case.arguments[0][0])
+        sent = max(len(outcome.by(rank)) for rank in range(p))
+        if sent > len(buckets) * 2 * (p - 1):
+            return (f"a rank sent {sent} messages; {len(buckets)} buckets take at most {len(buckets) * 2 * (p - 1)}, 2(p-1) "
+                    "each on a ring. One all-reduce a bucket: join its gradients (torch.cat of their flat forms) first")
+        biggest = max(sum(case.arguments[0][0][k].numel() for k in bucket) for bucket in buckets)
+        longest = max((message.tensor.numel() for message in outcome.sent), default=0)
+        if p > 1 and longest > biggest:
+            return (f"a message of {longest} elements was sent, and the largest bucket has {biggest}: one all-reduce a "
+                    "bucket, so that the first can be on its way while backward goes on")
+        if p > 2:
+            return busiest(p, outcome, elements, extra=len(buckets) * 2 * p)
+        return None
+
+    def advise(self, error):
+        apart = isinstance(error, RankFailed) and "sends" in error.reason and "expects" in error.reason
+        if apart or isinstance(error, Deadlock) and not error.why:
+            return ("Every rank has to call each collective, in the same order, also where it has no gradient: otherwise "
+                    "the others wait for it.")
+        return None
