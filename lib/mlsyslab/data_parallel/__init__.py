@@ -29,7 +29,7 @@ the others work. `replicas=2` keeps every shard on two servers: an update is ack
 With `elastic=True` a dead worker is left out until it comes back; else the others wait for it, as their model says.
 
     Setup(servers=1, consistency=BSP(), rule=SGD(0.1), replicas=1, elastic=False)
-    serve(comm, setup, values: {name: tensor}) -> {shard: flat tensor}       what a server rank runs, to its end
+    serve(comm, setup, values: {name: tensor}) -> {number: Shard}       what a server rank runs, to its end
     client = Client(comm, setup, like: {name: tensor})                       what a worker rank has
     client.clock                             the clock to begin with (0, or where it was when this worker died)
     client.pull() -> {name: tensor}          waits until this worker may begin its clock
@@ -38,29 +38,29 @@ With `elastic=True` a dead worker is left out until it comes back; else the othe
 
 **A job, measured** (`job.py`, `log.py`, `measure.py`): everything below is read from the trace.
 
-    Job(task, workers=4, clocks=50, setup=Setup(), straggler=Steady())       task: see `Task` in `tasks.py`
+    Job(task, clocks=50, setup=Setup(), straggler=Steady())       task: see `Task` in `tasks.py`; its workers work
     play(job, link=Link(), failures=()) -> Record     the same job simulated (a `Record` is a `Run` with a `job`)
     run_rank(comm, job)                      what every rank runs: `launch(run_rank, [job] * job.ranks)`
     reads(trace), updates(trace), acknowledged(trace)      what happened at the servers, in order
     iteration_time(record), idle(record) -> share of the time that workers wait
     staleness(record) -> {updates of others between a read and the update made from it: how often}
-    lead(record) -> [(seconds, most clocks that a worker was ahead of another)]     check_bound(record) raises BoundBroken
+    lead(record) -> [Lead(time, shard, worker, clock, slowest) .ahead]     check_bound(record) raises BoundBroken
     loss_curve(record) -> [(seconds, updates, loss)]
     lost_updates(record) -> acknowledged updates that the shards at the end don't have
     random_failures(seed, job, seconds, kills) -> [Failure…]      never both servers of a shard at once
 
 **Tasks** (`tasks.py`): small and real.   logistic(workers, seed=0), spirals(workers, seed=0)
-    Task: .start {name: tensor}   .gradient(values, worker, clock) -> {name: tensor}   .loss(values) -> float
+    Task: .start {name: tensor}   .gradient(values, worker, clock) -> (loss, {name: tensor})   .loss(values) -> float
 
 **Regret** (`regret.py`; Ho et al. 2013, theorem 1: for the *sum* over all T updates)
 
     bound(T, s, P, F, L) = 4 F L sqrt(2 (s+1) P T)        rate(s, P, F, L) -> the theorem's rule of rates
-    regret(s, workers, clocks, straggler, seed) -> Regret: .T .measured (sum, by update) .bound (by update) .F .L
+    regret(s, workers, clocks, straggler, seed) -> Regret: .T .measured (sum, by update) .bounds (by update) .F .L .furthest
 
 **Server against ring** (`cost.py`, `exchange.py`): n bytes, W workers, S servers, closed forms that `simulate` agrees with.
 
-    server_time(n, workers, servers, link, colocated=False) = 2 max(W, S) (alpha + n/S beta) + …
-    ring_time(n, workers, link) = 2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma
+    server_time(n, workers, servers, link, colocated=False) = 2 max(W, S) (alpha + n/S beta) + (W-1) n/S gamma
+    ring_time(n, p, link) = 2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma
     through_servers(comm, tensor, servers, colocated=False)      push and pull of one sum, as plain messages
 
 **All-reduce** (`ddp.py`, `buckets.py`):
@@ -77,3 +77,40 @@ With `elastic=True` a dead worker is left out until it comes back; else the othe
     assign(sizes, first_bucket_bytes, bucket_bytes) -> [[index…]…]   which gradients go together
     bytes_sent(lengths, itemsize, p, rank) -> bytes that a rank sends in a step, exactly (ring)
 """
+
+from mlsyslab.data_parallel.buckets import Bucket, assign, bytes_sent
+from mlsyslab.data_parallel.client import Client
+from mlsyslab.data_parallel.consistency import ASP, BSP, SSP, Consistency
+from mlsyslab.data_parallel.cost import ring_time, server_time
+from mlsyslab.data_parallel.ddp import DistributedDataParallel
+from mlsyslab.data_parallel.exchange import through_servers
+from mlsyslab.data_parallel.job import Job, Record, play, run_rank
+from mlsyslab.data_parallel.keys import Keys
+from mlsyslab.data_parallel.kills import random_failures
+from mlsyslab.data_parallel.log import acknowledged, reads, updates
+from mlsyslab.data_parallel.measure import (
+    BoundBroken,
+    Lead,
+    check_bound,
+    idle,
+    iteration_time,
+    lead,
+    loss_curve,
+    lost_updates,
+    staleness,
+)
+from mlsyslab.data_parallel.overlap import overlap
+from mlsyslab.data_parallel.regret import Regret, bound, rate, regret
+from mlsyslab.data_parallel.replication import ShardLost
+from mlsyslab.data_parallel.rules import SGD, Adam
+from mlsyslab.data_parallel.server import serve
+from mlsyslab.data_parallel.setup import Setup
+from mlsyslab.data_parallel.shard import Shard
+from mlsyslab.data_parallel.stragglers import HeavyTailed, Slow, Steady, Transient
+from mlsyslab.data_parallel.tasks import Task, logistic, spirals
+
+__all__ = ["ASP", "Adam", "BSP", "BoundBroken", "Bucket", "Client", "Consistency", "DistributedDataParallel", "HeavyTailed",
+           "Job", "Keys", "Lead", "Record", "Regret", "SGD", "SSP", "Setup", "Shard", "ShardLost", "Slow", "Steady", "Task",
+           "Transient", "acknowledged", "assign", "bound", "bytes_sent", "check_bound", "idle", "iteration_time", "lead",
+           "logistic", "loss_curve", "lost_updates", "overlap", "play", "random_failures", "rate", "reads", "regret",
+           "ring_time", "run_rank", "serve", "server_time", "spirals", "staleness", "through_servers", "updates"]

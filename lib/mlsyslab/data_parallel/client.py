@@ -31,7 +31,7 @@ class Client:
     """What a worker rank has of the parameter server.
 
     like: {name: tensor}, the shapes and dtype of the values.
-    clock: the iteration that this worker is to do next: 0 at the start; where it has to go on when it has died and come back.
+    clock: the iteration that this worker is to do next: 0 at the start; when it has died and come back, where it goes on.
 
     `pull` and `push` take turns, one of each a clock.
     """
@@ -75,7 +75,7 @@ class Client:
         self._ask(dict.fromkeys(self.asking, self._request(CLOSE, self.clock)), REQUEST, REPLY)
 
     def _come_back(self) -> int:
-        """Where to go on: the oldest clock that some shard lacks; where the dead are left out, the newest that one offers."""
+        """Where to go on: at the oldest clock that a shard lacks; where the dead are left out, at the newest that one offers."""
         offers = self._ask(dict.fromkeys(self.asking, self._request(JOIN, -1)), REQUEST, REPLY)
         clocks = [answer.version for answer in offers.values()]
         if not self.setup.elastic:
@@ -88,8 +88,8 @@ class Client:
     def _ask(self, requests: dict[int, Message], channel: int, answers_on: int) -> dict[int, Message]:
         """Ask for something at every shard at once; returns the answers by shard.
 
-        A server that is dead, or isn't primary, is left for the other one; asking twice does no harm, for a push that is there
-        already changes nothing.
+        A server that is dead, or isn't primary, is left for the other one. Asking twice does no harm, for a push that is
+        there already changes nothing.
         """
         open = {shard: _Question(self, shard, request, channel, answers_on) for shard, request in requests.items()}
         answers: dict[int, Message] = {}

@@ -64,7 +64,8 @@ def play(job: Job, link: Network | None = None, failures: Sequence[Failure] = ()
 def run_rank(comm: Communicator, job: Job) -> dict[int, Shard] | None:
     """What every rank of a job runs."""
     if comm.size != job.ranks:
-        raise ValueError(f"this job is for {job.setup.servers} servers and {job.workers} workers, and there are {comm.size} ranks")
+        raise ValueError(f"this job is for {job.setup.servers} servers and {job.workers} workers, and there are {comm.size} "
+                         "ranks")
     if comm.rank < job.setup.servers:
         return serve(comm, job.setup, job.task.start)
     return _work(comm, job)
@@ -76,7 +77,8 @@ def _work(comm: Communicator, job: Job) -> None:
     while client.clock < job.clocks:
         values = client.pull()
         log.write(comm, "loss", -1, client.worker, client.clock, value=job.task.loss(values))
-        gradients = job.task.gradient(values, client.worker, client.clock)
+        loss, gradients = job.task.gradient(values, client.worker, client.clock)
+        log.write(comm, "own loss", -1, client.worker, client.clock, value=loss)
         comm.compute(job.straggler(client.worker, client.clock), label=f"clock {client.clock}")
         client.push(gradients)
     client.close()

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from mlsyslab.comm import Communicator, Trace
 
-#: At a server: a worker was given the values; a gradient was taken up, or its copy at the backup was; a worker was left out, or
-#: came back. At a worker: it had the values; an update was acknowledged; the loss of the values that it had.
-KINDS = ("read", "update", "copy", "leave", "join", "close", "began", "acknowledged", "loss")
+#: At a server: a worker was given the values; a gradient was taken up, or its copy at the backup was; a worker was left out,
+#: or came back, or had done all. At a worker: it had the values; their loss on all points, and on its own; an update was
+#: acknowledged.
+KINDS = ("read", "update", "copy", "leave", "join", "close", "began", "loss", "own loss", "acknowledged")
 
 
 class Entry(NamedTuple):

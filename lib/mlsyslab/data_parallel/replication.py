@@ -43,8 +43,8 @@ class ShardLost(RuntimeError):
         self.shard, self.servers = shard, servers
         who = f"its only server, rank {servers[0]}" if len(servers) == 1 else \
             f"both of its servers, ranks {servers[0]} and {servers[1]}, at once"
-        super().__init__(f"shard {shard} is lost: {who}, died. " +
-                         ("Setup(replicas=2) keeps a copy." if len(servers) == 1 else "Two copies survive one death at a time."))
+        advice = "Setup(replicas=2) keeps a copy." if len(servers) == 1 else "Two copies survive one death at a time."
+        super().__init__(f"shard {shard} is lost: {who}, died. {advice}")
 
 
 class Replica:
@@ -140,7 +140,8 @@ class Replica:
         if self.partner is None:
             raise ShardLost(self.index, self.holders)
         self.role, self.alone = "returning", False
-        self.events.expect(self.partner, tag(SIZE, self.index), torch.empty(1, dtype=torch.int64), self._expect_shard, once=True)
+        size = torch.empty(1, dtype=torch.int64)
+        self.events.expect(self.partner, tag(SIZE, self.index), size, self._expect_shard, once=True)
         self.events.send(Message(RETURN).pack(), self.partner, tag(RETURN, self.index))
 
     def _give_shard(self) -> None:

@@ -126,10 +126,9 @@ class Server:
             self._answer(index, message._replace(version=shard.version, values=shard.values), VALUES)
 
     def _answer(self, index: int, answer: Message, channel: int = REPLY) -> None:
-        """An answer repeats what was asked, with its clock and the life of who asked, so that nobody takes it for another."""
+        """An answer repeats what was asked, with its clock and the life of who asked, so that it is taken for no other."""
         values = self.replicas[index].shard.values
-        data = answer.pack(len(values) * (channel == VALUES), values.dtype) if channel == VALUES else \
-            answer._replace(values=None).pack()
+        data = answer.pack(len(values), values.dtype) if channel == VALUES else answer._replace(values=None).pack()
         self.events.send(data, self.setup.servers + answer.worker, tag(channel, index))
 
     # -- deaths -------------------------------------------------------------------------------------------------------
@@ -172,8 +171,8 @@ class Server:
             return
         if not self.setup.elastic:
             raise RuntimeError(f"worker {worker} (rank {self.setup.servers + worker}) died for good at clock "
-                               f"{shard.clocks[worker]}, and the others are not to go on without it: Setup(elastic=True) leaves "
-                               "out the dead")
+                               f"{shard.clocks[worker]}, and the others are not to go on without it: Setup(elastic=True) "
+                               "leaves out the dead")
         self._submit(index, Message(CLOSE, worker, life=-1))
 
     def _take_over(self, index: int) -> None:

@@ -15,8 +15,8 @@ class Setup:
     servers:     how many, each with a shard of the values.
     consistency: BSP(), ASP() or SSP(s).  rule: what a server does with a gradient.
     replicas:    2 to keep every shard on two servers, so that either may die; 1 to keep it on one.
-    elastic:     whether a dead worker is left out until it comes back, and then goes on where the slowest is. Else the others
-                 wait for it, as far as their consistency makes them, and it does again what it had not pushed.
+    elastic:     whether a dead worker is left out until it comes back, and then goes on where the slowest is. Else the
+                 others wait for it, as far as their consistency makes them, and it does again what it had not pushed.
     """
 
     servers: int = 1

@@ -40,11 +40,11 @@ class Task:
             return nn.functional.binary_cross_entropy_with_logits(logits, y.to(logits.dtype))
         return nn.functional.cross_entropy(logits, y)
 
-    def gradient(self, values: Values, worker: int, clock: int) -> dict[str, torch.Tensor]:
-        """The gradient of the mean loss on a worker's points of one iteration."""
+    def gradient(self, values: Values, worker: int, clock: int) -> tuple[float, dict[str, torch.Tensor]]:
+        """The mean loss on a worker's points of one iteration, and its gradient."""
         variables = {name: value.detach().requires_grad_() for name, value in values.items()}
         loss = self.mean_loss(variables, *self.batch(worker, clock))
-        return dict(zip(variables, torch.autograd.grad(loss, list(variables.values())), strict=True))
+        return loss.item(), dict(zip(variables, torch.autograd.grad(loss, list(variables.values())), strict=True))
 
     def loss(self, values: Values) -> float:
         """The mean loss on all points."""
