@@ -49,8 +49,9 @@ class Keys:
         """The shards of these tensors."""
         if tensors.keys() != self.shapes.keys():
             missing, unknown = self.shapes.keys() - tensors.keys(), tensors.keys() - self.shapes.keys()
-            wrong = [f"{what} {', '.join(sorted(names))}" for what, names in (("missing", missing), ("unknown", unknown)) if names]
-            raise ValueError(f"give one tensor for each key: {'; '.join(wrong)}")
+            wrong = {"missing": sorted(missing), "unknown": sorted(unknown)}
+            raise ValueError("give one tensor for each key: " +
+                             "; ".join(f"{what} {', '.join(names)}" for what, names in wrong.items() if names))
         for name, tensor in tensors.items():
             if tensor.shape != self.shapes[name] or tensor.dtype != self.dtype:
                 raise ValueError(f"{name} is {describe(tensor)}; the servers keep {describe(self._like(name))} for it")
