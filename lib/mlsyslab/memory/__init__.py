@@ -1,26 +1,26 @@
 """Memory of training: what is held, for how long, what it comes to, and how to hold less of it. (The topic `memory`.)
 
 What is held
-    state_bytes(n, recipe)              weights, gradients, optimizer state of n parameters under a precision recipe (`states.py`)
-    activation_bytes(config, batch, …)  a layer's activations by Korthikanti's formulas (`formulas.py`)
-    saved(config, batch, …)             what this library's GPT keeps for backward, tensor by tensor, exact (`activations.py`)
-    training(config, batch, …)          every buffer with its size and its lifetime; `.peak`, `.at(step)` (`lifetime.py`)
-    inference(config, batch, …)         the same for a forward pass alone
+    state_bytes(n, recipe)          weights, gradients, optimizer state of n parameters by precision (`states.py`)
+    activation_bytes(config, …)     a layer's activations by Korthikanti's formulas (`formulas.py`)
+    saved(config, batch, …)         what this library's GPT keeps for backward, tensor by tensor, exact (`activations.py`)
+    training(config, batch, …)      every buffer with its size and its lifetime; `.peak`, `.at(step)` (`lifetime.py`)
+    inference(config, batch, …)     the same for a forward pass alone
 
 What is measured
-    saved_bytes(fn)                     bytes that autograd keeps while fn() runs, by saved_tensors_hooks (`measured.py`)
-    Live()                              context: live and peak bytes of tensors, on any device (`live.py`)
+    saved_bytes(fn)                 bytes that autograd keeps while fn() runs, by saved_tensors_hooks (`measured.py`)
+    Live()                          context: live and peak bytes of tensors, on any device (`live.py`)
 
 How to hold less
-    every(k), selective(core)           activation checkpointing: GPT(config, run=every(k)), GPT(config, core=selective(written))
-    best_spacing(L, …)                  the square-root rule, and the exact best spacing (`checkpoint.py`)
-    accumulate(model, parts)            gradient accumulation (`accumulate.py`)
-    Swap()                              context: activations go to host memory and come back, by asynchronous copies (`swap.py`)
-    LossScaler, MixedPrecision          16-bit training with 32-bit master weights and a dynamic loss scale (`precision.py`)
+    every(k), selective(core)       activation checkpointing: GPT(config, run=every(k)), GPT(config, core=selective(written))
+    best_spacing(L, …)              the square-root rule, and the exact best spacing (`checkpoint.py`)
+    accumulate(model, …, parts)     gradient accumulation (`accumulate.py`)
+    Swap()                          context: activations go to host memory and come back, asynchronously (`swap.py`)
+    LossScaler, MixedPrecision      16-bit training with 32-bit master weights and a dynamic loss scale (`precision.py`)
 
 Planning
-    plan(config, tokens, gpu, …)        does it fit? how long? what to do then? with its reasons (`plan.py`)
-    days, gpus_needed, compute_optimal  the arithmetic that it uses
+    plan(config, tokens, device, …) does it fit? how long? what to do then? with its reasons (`plan.py`)
+    training_days, devices_for, compute_optimal     the arithmetic that it uses (`budget.py`)
 
 The model itself, its parameters and its FLOPs are in `mlsyslab.model`.
 """
