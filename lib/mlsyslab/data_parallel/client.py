@@ -75,7 +75,7 @@ class Client:
         self._ask(dict.fromkeys(self.asking, self._request(CLOSE, self.clock)), REQUEST, REPLY)
 
     def _come_back(self) -> int:
-        """Where to go on: at the oldest clock that a shard lacks; if the dead are left out, at the newest that one offers."""
+        """Where to go on: at the oldest clock that a shard lacks; where the dead are left out, at the newest."""
         offers = self._ask(dict.fromkeys(self.asking, self._request(JOIN, -1)), REQUEST, REPLY)
         clocks = [answer.version for answer in offers.values()]
         if not self.setup.elastic:

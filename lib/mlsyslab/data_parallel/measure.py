@@ -94,7 +94,7 @@ def check_bound(record: Record) -> int:
     bound, leads = record.job.setup.consistency.bound, lead(record)
     for step in leads:
         if step.ahead > bound:
-            raise BoundBroken(f"at {step.time:g} s worker {step.worker} was given shard {step.shard} for clock {step.clock}, "
+            raise BoundBroken(f"at {step.time:g} s worker {step.worker} had shard {step.shard} for clock {step.clock}, "
                               f"when the slowest had completed {step.slowest}: {step.ahead} ahead, and {bound} are allowed")
     return len(leads)
 

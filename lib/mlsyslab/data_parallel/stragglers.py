@@ -29,7 +29,7 @@ class Steady:
 
     def __post_init__(self):
         if not self.seconds > 0 or not 0 <= self.jitter <= 1:
-            raise ValueError(f"{type(self).__name__}(seconds={self.seconds}, jitter={self.jitter}): seconds are more than 0, "
+            raise ValueError(f"{type(self).__name__}(seconds={self.seconds}, jitter={self.jitter}): seconds are above 0, "
                              "the jitter is a share, 0 to 1")
 
     def __call__(self, worker: int, clock: int) -> float:
