@@ -13,23 +13,22 @@ from torch.utils._pytree import tree_iter
 
 
 class Live(TorchDispatchMode):
-    """Watches the memory of the tensors that are made inside `with live:`, on this thread; those in `given` don't count.
+    """Watches the memory of the tensors that are made inside `with live:`, on this thread.
 
     peak: the most bytes that were there at one time.
     at_peak: the bytes of each of them at that time, in the order in which they were made. Views share what they show.
     """
 
-    def __init__(self, given: Any = ()):
+    def __init__(self):
         super().__init__()
         self.peak, self.at_peak = 0, []
-        self._given = {_address(tensor) for tensor in _tensors(given)}
         self._seen: dict[int, StorageWeakRef] = {}
         self._aside = False
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))
         if not self._aside:
-            self._watch(made)
+            self._watch(made, {_address(tensor) for tensor in _tensors((args, kwargs))})
         return made
 
     @contextmanager
@@ -48,8 +47,9 @@ class Live(TorchDispatchMode):
         self._seen = {address: self._seen[address] for address in kept}
         return list(kept.values())
 
-    def _watch(self, made: Any) -> None:
-        new = [tensor for tensor in _tensors(made) if _address(tensor) not in self._given | self._seen.keys()]
+    def _watch(self, made: Any, given: set[int]) -> None:
+        """Count what was made, but not what it is a view of, or was written into: that is another's, or counted."""
+        new = [tensor for tensor in _tensors(made) if _address(tensor) not in given]
         self._seen |= {_address(tensor): StorageWeakRef(tensor.untyped_storage()) for tensor in new}
         if new and sum(sizes := self.sizes()) > self.peak:
             self.peak, self.at_peak = sum(sizes), sizes

@@ -166,7 +166,7 @@ def run(fn: Callable[..., Any], arguments: Sequence[tuple], link: Network, forbi
     sent: list[Sent] = []
     held = Held()
     given = [tuple(map(copied, own)) for own in arguments]
-    live = [Live(own) for own in given] if watch else []
+    live = [Live() for _ in given] if watch else []
 
     def rank(comm: Communicator, own: tuple) -> Any:
         memory = live[comm.rank] if watch else None
