@@ -148,7 +148,7 @@ class World:
         if post.carrier is not None:
             place, way = post.carrier.begin(post), post.carrier.way
         elif kind == "send":
-            inline = raw(tensor.cpu()).numpy().tobytes()
+            inline = raw(tensor.cpu()).clone().numpy().tobytes()  # memory that NumPy has seen can't be resized any more
         post.begun = time.monotonic() + self.offset
         host.tell(Note(kind, way, tensor.dtype, tensor.shape, self.rank, context, tag, post.number, place, post.posted,
                        inline))
