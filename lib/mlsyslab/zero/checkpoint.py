@@ -95,7 +95,8 @@ def load(engine: Engine, path: str | os.PathLike) -> Any:
 
 def latest(folder: str | os.PathLike) -> Path | None:
     """The checkpoint of the highest step in `folder`, None where there is none."""
-    return max(Path(folder).glob("step-*/" + MANIFEST), default=Path(), key=lambda path: path.parent.name).parent or None
+    complete = sorted(path.parent for path in Path(folder).glob("step-*/" + MANIFEST))
+    return complete[-1] if complete else None
 
 
 # -- what is written --------------------------------------------------------------------------------------------------
