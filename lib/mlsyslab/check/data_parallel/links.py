@@ -8,7 +8,7 @@ from random import Random
 
 import torch
 
-from mlsyslab import collectives
+from mlsyslab import collectives, data_parallel
 from mlsyslab.check.data_parallel.unaided import UnaidedFormula
 from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import article, is_number
@@ -80,31 +80,12 @@ def close(a: float, b: float) -> bool:
 @cache
 def measured(way: str, W: int, S: int) -> float:
     """Seconds of a run for n beta = 1, latency left out."""
-    if way == "ring":
-        given = [torch.zeros(W, dtype=torch.int8)] * W
-        return simulate(lambda comm, own: collectives.all_reduce(comm, own, algorithm="ring"), given, Link(beta=1 / W)).time
-    ranks = W if way == "beside" else W + S
-    return simulate(exchange, [(way, W, S)] * ranks, Link(beta=1 / S)).time
+    def exchange(comm: Communicator, own: torch.Tensor) -> None:
+        if way == "ring":
+            collectives.all_reduce(comm, own, algorithm="ring")
+        else:
+            data_parallel.through_servers(comm, own, S, colocated=way == "beside")
 
-
-def exchange(comm: Communicator, given: tuple[str, int, int]) -> None:
-    """One push and one pull with every server, of a part of one byte each.
-
-    In its step t worker w talks to server (w + t) mod max(W, S), where there is one, so that no two want the same one.
-    """
-    way, W, S = given
-    steps, part = max(W, S), torch.zeros(1, dtype=torch.int8)
-    servers, workers = (range(W), range(W)) if way == "beside" else (range(S), range(S, S + W))
-    for pull in (False, True):
-        for t in range(steps):
-            works = []
-            for w in range(W):
-                s = (w + t) % steps
-                if s < S and servers[s] != workers[w]:
-                    source, to = (servers[s], workers[w]) if pull else (workers[w], servers[s])
-                    if comm.rank == source:
-                        works.append(comm.isend(part, to))
-                    elif comm.rank == to:
-                        works.append(comm.irecv(torch.empty_like(part), source))
-            comm.wait_all(works)
-        comm.barrier()
+    n = S or W
+    ranks = W + S if way == "server" else W
+    return simulate(exchange, [torch.zeros(n, dtype=torch.int8)] * ranks, Link(beta=1 / n)).time
