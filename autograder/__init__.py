@@ -4,6 +4,17 @@
     python -m autograder samples LAB DIR         five submissions to try the grading with
     python -m autograder grade LAB               grade the submissions of a lab
 
-A submission passes through one file after another: `read`, `sanitise`, `run` (in the `sandbox`), `score`, `record`,
-`report`.
+How a submission is graded, and which file does it:
+
+    read       find it, and take it as data that anybody may have written
+    rebuild    the lab's own cells, with the student's code in its places
+    judge/     its cells run in the sandbox, the lab's test cells here, where functions are stubs
+    sandbox    bubblewrap around a warm process, which forks a child a submission
+    inside/    what runs in there; it knows no answer
+    pages      the graded notebook and the feedback
+    record     into nbgrader's gradebook and folders, by one writer
+
+`work.Grader(job).grade(submission)` is all of that but the last, for one submission; a `Job` is plain data. `workers.graded`
+does it in several processes, and `grade.grade` for a folder. Every submission ends in one `outcome.Outcome`, with one
+`Verdict` for each exercise: graded, limited, or needs a person.
 """

@@ -17,13 +17,10 @@ from autograder.errors import CourseError
 if TYPE_CHECKING:
     from nbgrader.api import Gradebook
 
-# A submission goes through nbgrader's steps, of which `autograder.preprocessors` does some otherwise: SANITISE before it is
-# run, RECORD afterwards.
-SANITISE = ["nbgrader.preprocessors.ClearOutput", "autograder.preprocessors.DeduplicateIds",
-            "nbgrader.preprocessors.OverwriteKernelspec", "autograder.preprocessors.OverwriteCells",
-            "nbgrader.preprocessors.CheckCellMetadata"]
-RECORD = ["nbgrader.preprocessors.LimitOutput", "autograder.preprocessors.SaveScores",
-          "nbgrader.preprocessors.AssignLatePenalties", "nbgrader.preprocessors.CheckCellMetadata"]
+# What `nbgrader autograde` does with a submission: before it is run, and then.
+SANITISE = ["autograder.preprocessors.Rebuild", "nbgrader.preprocessors.CheckCellMetadata"]
+AUTOGRADE = ["autograder.preprocessors.Judged", "nbgrader.preprocessors.LimitOutput", "autograder.preprocessors.SaveScores",
+             "nbgrader.preprocessors.AssignLatePenalties", "nbgrader.preprocessors.CheckCellMetadata"]
 
 
 @dataclass(frozen=True)
@@ -119,8 +116,7 @@ class Course:
         c.GenerateAssignment.force = True
         # nbgrader's own `autograde` (and the formgrader's button) runs and scores as `python -m autograder grade` does.
         c.Autograde.sanitize_preprocessors = SANITISE
-        c.Autograde.autograde_preprocessors = ["autograder.preprocessors.SandboxedExecute", *RECORD]
-        c.OverwriteCells.add_missing_cells = True
+        c.Autograde.autograde_preprocessors = AUTOGRADE
         c.HTMLExporter.sanitize_html = True
         return c
 

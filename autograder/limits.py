@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Each bound holds in the sandbox; `cell` and `output` for each cell, the others for the whole submission.
+    """Bounds of a submission in the sandbox.
 
-    memory: bytes of address space of one process.  disk: bytes of each of its two scratch folders, and of one file.
-    processes: threads count too (a simulated rank is a thread); Linux doesn't hold a grader that runs as root to it.
+    cell: seconds of one cell, the tests of an exercise too.  submission: seconds in all, of the clock and of the processor.
+    memory: bytes that all its processes may use together.  disk: bytes of each of its two scratch folders, and of one file.
+    output: bytes that one cell may print.  processes: threads count too (a simulated rank is a thread).
     """
 
-    cell: float = 30.0  # s, as nbgrader's own limit
-    submission: float = 300.0  # s
-    memory: int = 16 << 30
+    cell: float = 30.0  # as nbgrader's own limit
+    submission: float = 300.0
+    memory: int = 4 << 30
     disk: int = 256 << 20
     output: int = 1 << 20
     files: int = 1024
-    processes: int = 4096
+    processes: int = 512

@@ -1,4 +1,4 @@
-"""How the grading of one submission ended; each ends in exactly one of three ways."""
+"""How the grading of one submission ended: one outcome for it, and one verdict for each of its exercises."""
 
 from __future__ import annotations
 
@@ -14,10 +14,24 @@ PERSON = "needs a person"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """kind: GRADED; LIMITED when something was cut short, and the points are for the rest; PERSON when no points were given.
+class Verdict:
+    """kind: GRADED; LIMITED when its tests were cut short, and earned nothing; PERSON when somebody has to look.
 
-    why: which limits, or why a person is needed.  points: by the grade_id of each graded cell.
+    points: by the grade_id of each graded cell; None where a person gives them.
+    why: what the tests said, which limit, or why a person is needed.
+    """
+
+    exercise: str
+    kind: str
+    points: dict[str, float | None]
+    why: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """kind: PERSON when no exercise could be graded; otherwise the most serious of its verdicts and limits.
+
+    why: which limits, or why a person is needed.  notes: what was odd about it, and what was made of that.
     digest: of all that the outcome depends on; the same digest need not be graded again.
     """
 
@@ -25,7 +39,13 @@ class Outcome:
     kind: str
     digest: str
     why: list[str] = field(default_factory=list)
-    points: dict[str, float | None] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def points(self) -> dict[str, float | None]:
+        """By the grade_id of each graded cell."""
+        return {name: points for verdict in self.verdicts for name, points in verdict.points.items()}
 
     @property
     def total(self) -> float:
@@ -38,6 +58,7 @@ class Outcome:
     def load(cls, path: Path) -> Outcome | None:
         """The outcome written there before; None when there is none that can be read."""
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            told = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{**told, "verdicts": [Verdict(**verdict) for verdict in told["verdicts"]]})
+        except (OSError, ValueError, TypeError, KeyError):
             return None

@@ -1,4 +1,4 @@
-"""The steps of nbgrader that this course does otherwise; `nbgrader autograde` and the formgrader use them too."""
+"""How `nbgrader autograde` and the formgrader's button grade: as `python -m autograder grade` does."""
 
 from __future__ import annotations
 
@@ -6,44 +6,39 @@ from copy import deepcopy
 
 from nbformat import NotebookNode
 from nbgrader import preprocessors
-from traitlets import Bool
+from traitlets import Bool, Float
 
 from autograder.course import Course
 from autograder.limits import Limits
+from autograder.rebuild import rebuild
+from autograder.work import Grader, Job
 
 
-class DeduplicateIds(preprocessors.DeduplicateIds):
-    """Of cells with one name the last counts. nbgrader leaves the others with metadata that its next step refuses."""
-
-    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
-        nb, resources = super().preprocess(nb, resources)
-        for cell in nb.cells:
-            if cell.metadata.get("nbgrader") == {}:
-                del cell.metadata["nbgrader"]
-        return nb, resources
-
-
-class OverwriteCells(preprocessors.OverwriteCells):
-    """Test cells of an older version of the lab count no more. nbgrader leaves them with metadata that fails its checks."""
-
-    def preprocess_cell(self, cell: NotebookNode, resources: dict, cell_index: int) -> tuple[NotebookNode, dict]:
-        cell, resources = super().preprocess_cell(cell, resources, cell_index)
-        if "nbgrader" in cell.metadata and "grade_id" not in cell.metadata.nbgrader:
-            del cell.metadata["nbgrader"]
-        return cell, resources
-
-
-class SandboxedExecute(preprocessors.Execute):
-    """Runs the notebook in the sandbox. `Execute.timeout` is the limit of one cell, in seconds."""
+class Step(preprocessors.NbGraderPreprocessor):
+    """What both steps have in common."""
 
     unsafe = Bool(False, help="Run submissions without a sandbox, with all your files in reach.").tag(config=True)
+    timeout = Float(Limits.cell, help="Seconds that one cell may take.").tag(config=True)
+
+    def grader(self, resources: dict) -> Grader:
+        course = Course.at(self.config.CourseDirectory.root)
+        return Grader(Job(course, resources["nbgrader"]["notebook"], Limits(cell=self.timeout), course.seed(), self.unsafe))
+
+
+class Rebuild(Step):
+    """The lab's own cells, with the student's code in its places."""
 
     def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
-        from autograder.run import execute
+        grader = self.grader(resources)
+        return rebuild(nb, grader.lab, grader.released).notebook, resources
 
-        course = Course.at(self.config.CourseDirectory.root)
-        execute(nb, Limits(cell=self.timeout), course.seed(), self.unsafe)
-        return nb, resources
+
+class Judged(Step):
+    """The notebook after its cells were run in the sandbox and the tests outside of it."""
+
+    def preprocess(self, nb: NotebookNode, resources: dict) -> tuple[NotebookNode, dict]:
+        with self.grader(resources) as grader:
+            return grader.judge.judge(rebuild(nb, grader.lab, grader.released)).notebook, resources
 
 
 class SaveScores(preprocessors.SaveAutoGrades):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import warnings
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,18 +27,33 @@ class Submission:
     lab: str
     folder: Path
 
-    def content(self) -> bytes:
-        """The bytes of the notebook. Raises NeedsPerson where there is none that can be read."""
+    def file(self) -> Path:
+        """The notebook. Raises NeedsPerson where there is none, or where it can't be told which it is."""
         path = self.folder / f"{self.lab}.ipynb"
         for link in (self.folder.parent, self.folder, path):
             if link.is_symlink():
                 raise NeedsPerson(f"{link.name} is a link to another place")
-        if not path.is_file():
-            others = sorted(other.name for other in self.folder.glob("*.ipynb"))
-            raise NeedsPerson(f"there is no {path.name} in it" + (f", but {', '.join(others)}" if others else ""))
-        if path.stat().st_size > LARGEST:
-            raise NeedsPerson(f"{path.name} has {path.stat().st_size:,} bytes; more than {LARGEST:,} are not read")
-        return path.read_bytes()
+        if path.is_file():
+            return path
+        others = sorted(other.name for other in self.folder.glob("*.ipynb") if other.is_file() and not other.is_symlink())
+        if len(others) == 1:
+            return self.folder / others[0]
+        raise NeedsPerson(f"there is no {path.name} in it" + (f", but {', '.join(others)}" if others else ""))
+
+    def content(self) -> bytes:
+        """The bytes of the notebook. Raises NeedsPerson where there is none that can be read."""
+        path = self.file()
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > LARGEST:
+                raise NeedsPerson(f"{path.name} has {size:,} bytes; more than {LARGEST:,} are not read")
+            return file.read(LARGEST + 1)
+
+    def notebook(self) -> tuple[NotebookNode, list[str]]:
+        """The notebook, and what was odd about its file. Raises NeedsPerson where it is none."""
+        notebook, notes = parse(self.content())
+        name = self.file().name
+        return notebook, notes + ([f"its file is called {name}"] if name != f"{self.lab}.ipynb" else [])
 
     def timestamp(self) -> bytes:
         """The beginning of nbgrader's timestamp.txt; nothing where there is no such file."""
@@ -64,15 +82,23 @@ def find(folder: Path, lab: str) -> list[Submission]:
     return found
 
 
-def parse(content: bytes) -> NotebookNode:
-    """The notebook that these bytes hold. Raises NeedsPerson where they hold none."""
+def parse(content: bytes) -> tuple[NotebookNode, list[str]]:
+    """The notebook that these bytes hold, and what was odd about them. Raises NeedsPerson where they hold none."""
+    notes = []
     try:
-        notebook = nbformat.reads(content.decode("utf-8-sig"), as_version=4)
-        nbformat.validate(notebook)
+        text = content.decode("utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+        told = json.loads(text)
+        written = told.get("nbformat") if isinstance(told, dict) else None
+        if written != 4:
+            notes.append(f"it is written in nbformat {written}; it was read as 4")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # missing and double ids, which are put right
+            notebook = nbformat.reads(text, as_version=4)
+            nbformat.validate(notebook)
     except RecursionError as error:
         raise NeedsPerson("it is no notebook: it is nested too deeply") from error
     except Exception as error:
         marks = any(line.startswith((b"<<<<<<< ", b">>>>>>> ")) for line in content.splitlines())
         why = "it holds the marks of a merge conflict" if marks else str(error).strip().split("\n")[0][:200]
         raise NeedsPerson(f"it is no notebook: {why}") from error
-    return notebook
+    return notebook, notes

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from datetime import datetime
 
-import nbformat
-from nbconvert.exporters import HTMLExporter
-from nbformat import NotebookNode
 from nbgrader.api import Gradebook
-from nbgrader.converters import GenerateFeedback
-from nbgrader.coursedir import CourseDirectory
 from sqlalchemy.exc import SAWarning
 from traitlets.config import Config
 
-from autograder.course import RECORD, Course, write
+from autograder.course import Course, write
 from autograder.errors import CourseError
 from autograder.labs import released
 from autograder.outcome import PERSON, Outcome
-from autograder.pipeline import preprocess
+from autograder.work import Result
 
 
 def register(course: Course, lab: str) -> None:
@@ -46,33 +40,50 @@ def _written_by_hand(gradebook: Gradebook, lab: str) -> bool:
         or any(comment.manual_comment for part in parts for comment in part.comments)
 
 
-def record(course: Course, lab: str, outcome: Outcome, notebook: NotebookNode | None, handed_in: datetime | None) -> None:
-    """Enter one outcome. The file of the outcome comes last: without it the submission is graded again.
+class Recorder:
+    """Enters outcomes of one lab, for a `with` block."""
 
-    notebook: as it was run; None when a person is needed.
-    """
-    student = outcome.student
-    with course.gradebook() as gradebook:
-        gradebook.update_or_create_student(student)
+    def __init__(self, course: Course, lab: str):
+        self.course, self.lab = course, lab
+
+    def __enter__(self) -> Recorder:
+        register(self.course, self.lab)
+        self.gradebook = self.course.gradebook().__enter__()
+        entered = self.gradebook.assignment_submissions(self.lab)
+        self.entered = {submission.student_id for submission in entered}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gradebook.close()
+
+    def digest(self, student: str) -> str | None:
+        """Of the last outcome of this student; None where there is none in the gradebook."""
+        outcome = Outcome.load(self.course.outcome(self.lab, student)) if student in self.entered else None
+        return outcome.digest if outcome else None
+
+    def record(self, result: Result) -> None:
+        """Enter one outcome. The file of the outcome comes last: without it the submission is graded again."""
+        student = result.outcome.student
+        self._enter(result)
+        for path, text in ((self.course.autograded(self.lab, student), result.notebook),
+                           (self.course.feedback(self.lab, student), result.page)):
+            if text is None:
+                path.unlink(missing_ok=True)
+            else:
+                write(path, text)
+        result.outcome.save(self.course.outcome(self.lab, student))
+
+    def _enter(self, result: Result) -> None:
+        """The points of every graded cell, in one transaction."""
+        outcome = result.outcome
+        kinds = {name: verdict.kind for verdict in outcome.verdicts for name in verdict.points}
+        self.gradebook.update_or_create_student(outcome.student)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SAWarning)  # nbgrader reads the new rows before it adds them, which does no harm
-            submission = gradebook.update_or_create_submission(lab, student, timestamp=handed_in)
-        if outcome.kind == PERSON:
-            for grade in (grade for part in submission.notebooks for grade in part.grades):
-                grade.auto_score, grade.needs_manual_grade = None, True
-            gradebook.db.commit()
-    if notebook is None:
-        course.autograded(lab, student).unlink(missing_ok=True)
-        course.feedback(lab, student).unlink(missing_ok=True)
-    else:
-        text = preprocess(notebook, RECORD, course, lab, student)
-        write(course.autograded(lab, student), text)
-        write(course.feedback(lab, student), _feedback(course, lab, student, text))
-    outcome.save(course.outcome(lab, student))
+            submission = self.gradebook.update_or_create_submission(self.lab, outcome.student, timestamp=result.handed_in)
+        for grade in (grade for part in submission.notebooks for grade in part.grades):
+            grade.auto_score = outcome.points.get(grade.name)
+            grade.needs_manual_grade = kinds.get(grade.name, PERSON) == PERSON and grade.manual_score is None
+        self.gradebook.db.commit()
 
 
-def _feedback(course: Course, lab: str, student: str, autograded: str) -> str:
-    """nbgrader's own feedback page."""
-    converter = GenerateFeedback(coursedir=CourseDirectory(config=course.config()), config=course.config())
-    return preprocess(nbformat.reads(autograded, as_version=4), converter.preprocessors, course, lab, student,
-                      config=converter.config, exporter=HTMLExporter)

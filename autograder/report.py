@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autograder.judge.lab import Exercise
 from autograder.outcome import GRADED, Outcome
-from autograder.score import Exercise
 
 
 class Progress:

@@ -1,50 +1,68 @@
-"""A place to run code that isn't trusted: bubblewrap, with no network and nothing of the course; nothing outlives it."""
+"""A place to run code that isn't trusted: bubblewrap, with no network and nothing of the course; nothing outlives it.
+
+What takes long is done once: in a sandbox waits a warm process (`inside/zygote.py`) that has loaded the library. For each
+submission it forks a child, which goes into namespaces of its own inside those of the sandbox. Where the system doesn't
+allow that, a sandbox serves one submission only, and the next one gets a new sandbox.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import selectors
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import psutil
-
 from autograder.errors import CourseError
 from autograder.limits import Limits
 
+INSIDE = Path(__file__).with_name("inside")
 HOME = "/tmp"
+NOBODY = 65534
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts")
 REMEDY = ("install it (Debian, Ubuntu: apt install bubblewrap) or pass --unsafe-no-sandbox, "
           "which runs submissions as you, with all your files in reach")
+START = 120.0  # s until the warm process has loaded what it needs
+END = 10.0  # s until a child that was killed has gone
 
 
-class Ended(Exception):
-    """The process was ended before it was done; the message names the limit."""
+@dataclass(frozen=True)
+class Library:
+    """What of mlsyslab a submission finds.
+
+    hidden: folders and files whose place is empty.  kept: files in them that are there after all.
+    withheld, kept_modules, asked: the same for its imports; see `inside.library.Finder`.
+    """
+
+    hidden: tuple[Path, ...] = ()
+    kept: tuple[Path, ...] = ()
+    withheld: tuple[str, ...] = ()
+    kept_modules: tuple[str, ...] = ()
+    asked: Mapping[str, Sequence[str]] | None = None
 
 
-class Stopped(Exception):
-    """The person at the keyboard has stopped the grading."""
-
-
-def command(argv: Sequence[str], shown: Mapping[str, Path], environment: Mapping[str, str], limits: Limits) -> list[str]:
-    """The bubblewrap call that runs `argv` and shows it only Python, its packages and the files of `shown`, read-only."""
+def command(argv: Sequence[str], environment: Mapping[str, str], limits: Limits, library: Library) -> list[str]:
+    """The bubblewrap call that runs `argv` and shows it only Python, its packages and the library, read-only."""
     call = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dev", "/dev"]
     for scratch in ("/dev/shm", HOME):  # before the rest: the checkout itself may lie in /tmp
         call += ["--size", str(limits.disk), "--tmpfs", scratch]
     for path in (*SYSTEM, *map(str, _python())):
         call += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind-try", path, path]
-    for path, file in shown.items():
-        call += ["--ro-bind", str(file), path]
-    call += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
+    for path in library.hidden:
+        call += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
+    for path in library.kept:
+        call += ["--ro-bind", str(path), str(path)]
+    for path in library.hidden:
+        call += ["--remount-ro", str(path)] if path.is_dir() else []
+    call += ["--ro-bind", str(INSIDE), "/inside/inside", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
     for name, value in environment.items():
         call += ["--setenv", name, value]
     return [*call, "--", *argv]
@@ -52,7 +70,7 @@ def command(argv: Sequence[str], shown: Mapping[str, Path], environment: Mapping
 
 def _python() -> list[Path]:
     """The folders that this Python, its packages and the library lie in; where a link leads to them, the link too."""
-    folders = {Path(sys.prefix), Path(sys.base_prefix), Path(find_spec("mlsyslab").origin).parent}
+    folders = {Path(sys.prefix), Path(sys.base_prefix), library_folder()}
     python = Path(sys.executable)
     while python.is_symlink():
         python = python.parent / python.readlink()
@@ -61,12 +79,17 @@ def _python() -> list[Path]:
     return sorted(folder for folder in folders if folder != Path("/") and not folder.is_relative_to("/usr"))
 
 
+def library_folder() -> Path:
+    """Where mlsyslab lies."""
+    return Path(find_spec("mlsyslab").origin).parent
+
+
 @cache
 def missing() -> str | None:
     """Why there is no sandbox on this machine, with the remedy; None when there is one."""
     if shutil.which("bwrap") is None:
         return f"there is no sandbox, because bubblewrap isn't installed: {REMEDY}"
-    trial = subprocess.run(command(["/usr/bin/env", "true"], {}, {}, Limits()), capture_output=True, text=True, check=False)
+    trial = _tried({})
     if trial.returncode == 0:
         return None
     why = trial.stderr.strip().splitlines()[-1:] or [f"exit status {trial.returncode}"]
@@ -74,86 +97,161 @@ def missing() -> str | None:
             "or pass --unsafe-no-sandbox")
 
 
-class Process:
-    """A process in the sandbox, for a `with` block; at its end the process and all that it started are dead.
+def _tried(who: Mapping) -> subprocess.CompletedProcess:
+    call = command([sys.executable, "-c", "import mlsyslab.comm.link"], {}, Limits(), Library())
+    return subprocess.run(call, capture_output=True, text=True, check=False, cwd="/", **who)
 
-    given: its standard input.  shown: files that it can read, by the path where it finds them.  unsafe: no sandbox at all.
+
+@cache
+def user() -> dict:
+    """Whom the sandbox belongs to: nobody, where this is root and nobody may read the library.
+
+    Linux doesn't hold root to a number of processes, whatever he is called in the sandbox.
+    """
+    if os.getuid() != 0:
+        return {}
+    nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    try:
+        return nobody if _tried(nobody).returncode == 0 else {}
+    except (OSError, subprocess.SubprocessError):
+        return {}
+
+
+class Lost(Exception):
+    """The warm process has gone; another one has to be started."""
+
+
+class Zygote:
+    """A warm process in a sandbox, and the child that it has at the time.
+
+    cells: what it runs before the first child, as (file, source).  unsafe: no sandbox at all.
     """
 
-    def __init__(self, argv: Sequence[str], given: bytes, limits: Limits, shown: Mapping[str, Path],
-                 environment: Mapping[str, str] | None = None, unsafe: bool = False):
+    def __init__(self, limits: Limits, library: Library, cells: Sequence[tuple[str, str]] = (), unsafe: bool = False):
         if not unsafe and (why := missing()):
             raise CourseError(why)
-        self.given, self.unsafe = given, unsafe
-        self.home = tempfile.mkdtemp(prefix="grading-") if unsafe else HOME
-        here = {"HOME": self.home, "TMPDIR": self.home, "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **(environment or {})}
-        call = list(argv) if unsafe else command(argv, shown, here, limits)
-        self.process = subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        cwd=self.home if unsafe else None, env=here if unsafe else None,
-                                        start_new_session=True)
+        self.limits, self.library, self.cells, self.unsafe = limits, library, list(cells), unsafe
+        self.process: subprocess.Popen | None = None
+        self.nested = True
+        self.count = 0
 
-    def __enter__(self) -> Process:
-        self.feeder = threading.Thread(target=self._feed, daemon=True)
-        self.feeder.start()
-        return self
+    def _begin(self) -> None:
+        mine, its = socket.socketpair()
+        self.home = tempfile.mkdtemp(prefix="grading-") if self.unsafe else HOME
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115  closed in `close`
+        environment = {"HOME": self.home, "TMPDIR": self.home, "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8",
+                       "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "NBGRADER_EXECUTION": "autograde"}
+        inside = INSIDE.parent if self.unsafe else Path("/inside")
+        argv = [sys.executable, "-P", str(inside / "inside" / "zygote.py"), str(its.fileno())]
+        call = argv if self.unsafe else command(argv, environment, self.limits, self.library)
+        self.process = subprocess.Popen(
+            call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.complaints, pass_fds=[its.fileno()],
+            cwd=self.home if self.unsafe else "/", env=environment if self.unsafe else None, start_new_session=True,
+            **({} if self.unsafe else user()))
+        its.close()
+        self.control, self.begun = mine, b""
+        limits = {**asdict(self.limits), "confined": not self.unsafe}
+        library = self.library
+        self._write(inside=str(inside), library=str(library_folder().parent), cells=self.cells, limits=limits,
+                    nested=self.nested and not self.unsafe, withheld=library.withheld, kept=library.kept_modules,
+                    asked=dict(library.asked or {}))
+        self.nested = self._read(START)["nested"]
 
-    def _feed(self) -> None:
+    def _write(self, **message: object) -> None:
         try:
-            with self.process.stdin as stdin:
-                stdin.write(self.given)
-        except OSError:  # it has ended already
-            pass
+            self.control.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise Lost(self._complaint()) from error
 
-    def __exit__(self, *_: object) -> None:
-        self._kill()
-        self.feeder.join()
-        self.process.stdout.close()
-        self.process.stderr.close()
+    def _read(self, seconds: float) -> dict:
+        self.control.settimeout(seconds)
+        while b"\n" not in self.begun:
+            try:
+                block = self.control.recv(1 << 16)
+            except OSError as error:
+                raise Lost(f"it doesn't answer: {error}") from error
+            if not block:
+                raise Lost(self._complaint())
+            self.begun += block
+        line, self.begun = self.begun.split(b"\n", 1)
+        return json.loads(line)
+
+    def _complaint(self) -> str:
+        """The last line that it wrote to stderr."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(END)
+        self.complaints.seek(0)
+        lines = self.complaints.read(1 << 20).decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {self.process.poll()}"
+
+    def fork(self) -> Child:
+        """A new child. There is one at a time."""
+        if self.process is not None and (self.process.poll() is not None or not (self.nested or self.unsafe)):
+            self.close()
+        if self.process is None:
+            self._begin()
+        self.count += 1
+        mine, its = socket.socketpair()
+        pipes = [os.pipe(), os.pipe()]
+        given = [its.fileno(), *(write for _, write in pipes)]
+        try:
+            socket.send_fds(self.control, [json.dumps({"start": self.count}).encode() + b"\n"], given)
+        except OSError as error:
+            raise Lost(self._complaint()) from error
+        finally:
+            its.close()
+            for _, write in pipes:
+                os.close(write)
+        return Child(self, self.count, mine, *(read for read, _ in pipes))
+
+    def close(self) -> None:
+        """End it, and all below it."""
+        if self.process is None:
+            return
+        self.control.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, 9)
+        self.process.wait()
+        self.process = None
+        self.complaints.close()
         if self.unsafe:
             shutil.rmtree(self.home, ignore_errors=True)
 
-    def _kill(self) -> None:
-        """End the sandbox from within: with the first process of its PID namespace all others die, and bwrap reaps it."""
-        started = []
-        with suppress(psutil.NoSuchProcess):
-            started = psutil.Process(self.process.pid).children(recursive=True)
-        for child in started:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        if self.unsafe or not started:
-            self.process.kill()
+
+class Child:
+    """A child of the warm process, in which one student's code runs.
+
+    pipe: to speak with it.  out, error: what it prints.
+    """
+
+    def __init__(self, zygote: Zygote, number: int, pipe: socket.socket, out: int, error: int):
+        self.zygote, self.number, self.pipe, self.out, self.error = zygote, number, pipe, out, error
+        self.why: str | None = None  # how it ended
+
+    def ended(self, kill: bool = True) -> str:
+        """Wait until it has ended, and kill it if that doesn't happen by itself; says how it ended."""
+        if self.why is None:
+            self.why = self._wait(kill)
+            self.pipe.close()
+        return self.why
+
+    def _wait(self, kill: bool) -> str:
         try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        psutil.wait_procs(started, timeout=10)
+            if kill:
+                self.zygote._write(kill=self.number)
+            return self.zygote._read(END)["why"]
+        except Lost as lost:
+            if not kill:
+                return self._wait(True)
+            self.zygote.close()
+            return f"the sandbox has gone: {lost}"
 
-    def lines(self, seconds: float, most: int, stop: threading.Event | None = None) -> Iterator[bytes]:
-        """What it prints, line by line, until it ends.
+    def close(self) -> None:
+        """End it, and forget what it still had to say."""
+        self.ended()
+        for file in self.files():
+            os.close(file)
+        self.out = self.error = -1
 
-        seconds: raises Ended after so long.  most: raises Ended after so many bytes.  stop: raises Stopped when it is set.
-        """
-        deadline, left, begun = time.monotonic() + seconds, most, b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            while True:
-                if stop is not None and stop.is_set():
-                    raise Stopped
-                if time.monotonic() > deadline:
-                    raise Ended(f"time: it ran longer than {seconds:g} s")
-                if not selector.select(timeout=0.2):
-                    continue
-                block = os.read(self.process.stdout.fileno(), 1 << 16)
-                if not block:
-                    return
-                left -= len(block)
-                if left < 0:
-                    raise Ended(f"output: more than {most:,} bytes")
-                *whole, begun = (begun + block).split(b"\n")
-                yield from whole
-
-    def complaint(self) -> str:
-        """The last line that it wrote to stderr, once it has ended."""
-        lines = self.process.stderr.read(1 << 16).decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"exit status {self.process.wait()}"
+    def files(self) -> Iterable[int]:
+        return [file for file in (self.out, self.error) if file >= 0]

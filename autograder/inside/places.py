@@ -1,0 +1,36 @@
+"""Which line of a student's code is at work.
+
+A cell's code goes by the file name `CELL`, in which messages of the library see a cell of a notebook.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import FrameType, TracebackType
+
+CELL = "/ipykernel_1/{}.py"
+IS_CELL = re.compile(r"/ipykernel_1/\d+\.py")
+
+Place = list  # [file, line, function]
+
+
+def place() -> Place | None:
+    """The innermost line of a cell on this thread."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if IS_CELL.fullmatch(frame.f_code.co_filename):
+            return [frame.f_code.co_filename, frame.f_lineno or 1, frame.f_code.co_name]
+        frame = frame.f_back
+    return None
+
+
+def raised_at(traceback: TracebackType | None) -> Place | None:
+    """The innermost line of a cell that an exception came through."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if IS_CELL.fullmatch(code.co_filename):
+            found = [code.co_filename, traceback.tb_lineno or 1, code.co_name]
+        traceback = traceback.tb_next
+    return found

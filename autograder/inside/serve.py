@@ -1,0 +1,97 @@
+"""What a child does for the judge: run cells, say what names stand for, call functions."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from mlsyslab.comm.communicator import Communicator
+
+from .errors import described
+from .line import Line, Strand
+from .notebook import Notebook
+from .ranks import Locals, RemoteCommunicator
+
+
+class Server:
+    def __init__(self, line: Line, notebook: Notebook, locals_: Locals):
+        self.line, self.notebook, self.locals = line, notebook, locals_
+        line.serve = self.call
+        line.coder.reading["comm"] = self.communicator
+        line.coder.handles[RemoteCommunicator] = "comm", lambda comm: comm._number
+
+    def run(self) -> None:
+        """The main thread: one order after the other, until the judge has gone."""
+        while True:
+            try:
+                order, *about = self.line.next(self.line.main)
+            except (EOFError, OSError):
+                return
+            self.line.send(*getattr(self, f"on_{order}")(*about))
+
+    def on_cell(self, source: str, file: str) -> tuple[Any, ...]:
+        return "ran", self.notebook.run(source, file)
+
+    def on_names(self, names: list[str]) -> tuple[Any, ...]:
+        return "names", [self.notebook.kind(name) for name in names]
+
+    def on_value(self, name: str) -> tuple[Any, ...]:
+        return "value", self.notebook.names.get(name)
+
+    def communicator(self, parts: list[Any]) -> RemoteCommunicator:
+        return RemoteCommunicator(self.line, self.locals, *parts)
+
+    def call(self, strand: Strand, message: list[Any]) -> tuple[Any, ...]:
+        kind, number, *about = message
+        try:
+            return self.local(number, *about) if kind == "side" else self.function(number, *about)
+        except Exception as error:
+            return "raise", number, described(error)
+
+    def local(self, number: int, which: int, comm: Communicator) -> tuple[Any, ...]:
+        self.locals.known[which].run(comm)
+        return "return", number, None, [], 0
+
+    def function(self, number: int, name: str, args: list[Any], kwargs: dict[str, Any], counting: bool) -> tuple[Any, ...]:
+        """Call a function of the student; the answer holds what it gave back, and what it changed of what it was given."""
+        fn = self.notebook.names[name]
+        before = copied(args)
+        if counting:
+            from .products import Products
+
+            with Products() as products:
+                result = fn(*args, **kwargs)
+            count = products.number
+        else:
+            result, count = fn(*args, **kwargs), 0
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError(f"{name} is declared with `async def`; write `def`")
+        changed = [[place, new] for place, (old, new) in enumerate(zip(before, args, strict=True)) if not same(old, new)]
+        return "return", number, result, changed, count
+
+
+def copied(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(copied, value)) if type(value) in (list, tuple) else value
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are alike to the last bit."""
+    if isinstance(a, torch.Tensor):
+        return a is b or (isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype
+                          and (torch.equal(a, b) or torch.equal(bits(a), bits(b))))
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return type(a) is type(b) and a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return a is b or type(a) is type(b) and a == b
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,270 @@
+"""What stands for a student's function: a call of it goes into the sandbox, and plain values come back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autograder.inside.errors import Forbidden as ForbiddenInside
+from autograder.inside.errors import described, rebuilt
+from autograder.judge.frames import call_at, raise_at
+from autograder.judge.pipe import Gone, Pipe
+from mlsyslab.check.messages import Forbidden
+from mlsyslab.comm import Communicator
+
+LARGEST_WORLD = 1024
+
+
+class Stub:
+    """A student's function, by its name.
+
+    allowed: which functions of the library it may have the judge call, as (module, name) -> function or None.
+    """
+
+    def __init__(self, pipe: Callable[[], Pipe], name: str, allowed: Callable[[str, str], Callable | None]):
+        self.pipe, self.allowed = pipe, allowed
+        self.__name__ = self.__qualname__ = name
+        self.counts_products = False
+        self.products = 0
+
+    def __repr__(self) -> str:
+        return f"<function {self.__name__}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        pipe = self.pipe()
+        call = Call(pipe, self.allowed)
+        answer = call.run("call", self.__name__, call.out(list(args)), call.out(kwargs), self.counts_products)
+        result, changed, self.products = answer
+        for place, new in changed if isinstance(changed, list) else []:
+            if type(place) is int and 0 <= place < len(args):
+                write_back(args[place], new)
+        return result
+
+
+def write_back(old: Any, new: Any) -> None:
+    """Let what was given look as it does in the sandbox, as far as that is possible in place."""
+    if isinstance(old, torch.Tensor):
+        if isinstance(new, torch.Tensor) and new.shape == old.shape and new.dtype == old.dtype:
+            with torch.no_grad():
+                old.copy_(new)
+        else:
+            old.zero_().add_(1)
+    elif isinstance(old, list) and isinstance(new, list):
+        for before, after in zip(old, new, strict=False):
+            write_back(before, after)
+        old[:] = [before if isinstance(before, (torch.Tensor, list, dict)) else after
+                  for before, after in zip(old, new, strict=False)] + new[len(old):]
+    elif isinstance(old, tuple) and isinstance(new, tuple):
+        for before, after in zip(old, new, strict=False):
+            write_back(before, after)
+    elif isinstance(old, dict) and isinstance(new, dict):
+        old.clear()
+        old.update(new)
+
+
+class Call:
+    """One call in the sandbox, and what this side holds for it."""
+
+    def __init__(self, pipe: Pipe, allowed: Callable[[str, str], Callable | None]):
+        self.pipe, self.allowed = pipe, allowed
+        pipe.calls += 1
+        self.number = pipe.calls
+        self.comms: list[Communicator] = []
+        self.works: dict[int, Any] = {}  # what is under way
+        self.held: dict[int, torch.Tensor] = {}  # received tensors that the sandbox still has
+        self.sent: dict[int, torch.Tensor] = {}  # tensors that are being sent
+        self.tasks: list[Any] = []
+        self.doing: list[Any] = []  # open `with comm.work`
+        self.count = 0
+
+    # -- the conversation ---------------------------------------------------------------------------------------------
+
+    def run(self, kind: str, *about: Any) -> list[Any]:
+        """Begin the call, and serve its requests until it ends; returns [result, changed arguments, products]."""
+        pipe, served = self.pipe, False
+        try:
+            pipe.send(kind, self.number, *about)
+            while True:
+                message = pipe.read()
+                if message[0] == "display":
+                    pipe.outputs.display("display_data", message[-1])  # never a result: nbgrader reads that as a score
+                    continue
+                if message[0] not in ("request", "return", "raise") or message[1] != self.number:
+                    raise pipe.stop("it spoke out of turn")
+                if message[0] == "return":
+                    return message[2:5]
+                if message[0] == "raise":
+                    break
+                served = True
+                answer = self.serve(*message[2:])
+                served = False
+                pipe.send(*answer)
+        except Gone:
+            raise
+        except BaseException:  # the run has ended on this side
+            if served:
+                pipe.waiting.append(self.number)
+            else:
+                pipe.stop("time: it went on after its run had been ended")
+            raise
+        return raise_at(message[2][3], self.error(message[2]))
+
+    def error(self, told: Any) -> Exception:
+        error = rebuilt(told)
+        return Forbidden(*error.args) if isinstance(error, ForbiddenInside) else error
+
+    def serve(self, what: Any, about: Any, place: Any, freed: Any, changed: Any) -> tuple[Any, ...]:
+        """Do what a rank asks for; its errors are the rank's to handle."""
+        for number in freed:
+            self.held.pop(number, None)
+        for number, values in changed:
+            if number in self.sent and isinstance(values, torch.Tensor) and values.shape == self.sent[number].shape:
+                self.sent[number].copy_(values)
+        try:
+            do = getattr(self, f"do_{what}", None) if isinstance(what, str) else None
+            if do is None:
+                raise ValueError(f"there is no {what!r} to ask for")
+            return "reply", self.number, do(place, *about)
+        except Gone:
+            raise
+        except Exception as error:
+            return "fault", self.number, described(error)
+
+    def out(self, value: Any) -> Any:
+        """Arguments as they travel: communicators by their number."""
+        if isinstance(value, Communicator):
+            return Ref(self.named(value))
+        if type(value) in (list, tuple):
+            return type(value)(map(self.out, value))
+        if type(value) is dict:
+            return {key: self.out(item) for key, item in value.items()}
+        return value
+
+    def named(self, comm: Communicator) -> list[Any]:
+        self.comms.append(comm)
+        return [len(self.comms) - 1, comm.rank, list(comm.ranks), network_of(comm), comm.life]
+
+    def comm(self, number: Any) -> Communicator:
+        if type(number) is not int or not 0 <= number < len(self.comms):
+            raise ValueError("that communicator is not this rank's")
+        return self.comms[number]
+
+    def new(self) -> int:
+        self.count += 1
+        return self.count
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def do_send(self, place, comm, tensor, to, tag):
+        call_at(place, self.comm(comm).send, tensor, to, tag)
+
+    def do_recv(self, place, comm, like, source, tag):
+        number, out = self.receiving(like)
+        return [number, call_at(place, self.comm(comm).recv, out, source, tag)]
+
+    def do_sendrecv(self, place, comm, tensor, to, like, source, tag):
+        number, out = self.receiving(like)
+        return [number, call_at(place, self.comm(comm).sendrecv, tensor, to, out, source, tag)]
+
+    def do_isend(self, place, comm, tensor, to, tag):
+        number = self.new()
+        self.works[number] = call_at(place, self.comm(comm).isend, tensor, to, tag), self.comm(comm)
+        self.sent[number] = tensor
+        return number
+
+    def do_irecv(self, place, comm, like, source, tag):
+        number, out = self.receiving(like)
+        self.works[number] = call_at(place, self.comm(comm).irecv, out, source, tag), self.comm(comm)
+        return number
+
+    def receiving(self, like: Any) -> tuple[int, torch.Tensor]:
+        """A tensor to receive into, which is kept for as long as the sandbox keeps its own."""
+        dtype, shape = like
+        number, out = self.new(), torch.empty(shape, dtype=dtype)
+        self.held[number] = out
+        return number, out
+
+    def do_wait(self, place, comm, numbers):
+        works = [self.works[number][0] for number in numbers]
+        call_at(place, self.comm(comm).wait_all, works)
+        return [self.arrived(number) for number in numbers]
+
+    def do_wait_any(self, place, comm, numbers):
+        index = call_at(place, self.comm(comm).wait_any, [self.works[number][0] for number in numbers])
+        return [index, self.arrived(numbers[index])]
+
+    def arrived(self, number: int) -> torch.Tensor | None:
+        self.sent.pop(number, None)
+        return self.held.get(number)
+
+    # -- work ---------------------------------------------------------------------------------------------------------
+
+    def do_combined(self, place, comm, nbytes):
+        if type(nbytes) is not int or nbytes < 0:
+            raise ValueError(f"combine: {nbytes!r} bytes")
+        self.comm(comm)._combined(self.comm(comm).now(), nbytes)
+
+    def do_compute(self, place, comm, seconds, label):
+        call_at(place, self.comm(comm).compute, positive(seconds), str(label))
+
+    def do_begin(self, place, comm, label, seconds):
+        work = self.comm(comm).work(str(label), positive(seconds))
+        work.__enter__()
+        self.doing.append(work)
+
+    def do_end(self, place, comm):
+        call_at(place, self.doing.pop().__exit__, None, None, None)
+
+    def do_now(self, place, comm):
+        return self.comm(comm).now()
+
+    def do_record(self, place, *_):
+        raise Forbidden("comm.record: the trace of a graded run is written by the grader alone")
+
+    # -- beside and groups --------------------------------------------------------------------------------------------
+
+    def do_start(self, place, comm, local):
+        def beside(side: Communicator) -> None:
+            call = Call(self.pipe, self.allowed)
+            call.run("side", local, call.out(side))
+        self.tasks.append(call_at(place, self.comm(comm).start, beside))
+        return len(self.tasks) - 1
+
+    def do_task(self, place, number):
+        call_at(place, self.tasks[number].wait)
+
+    def do_barrier(self, place, comm):
+        call_at(place, self.comm(comm).barrier)
+
+    def do_split(self, place, comm, color, key):
+        return self.out(call_at(place, self.comm(comm).split, color, key))
+
+    # -- the library --------------------------------------------------------------------------------------------------
+
+    def do_library(self, place, module, name, args, kwargs):
+        fn = self.allowed(module, name)
+        if fn is None:
+            raise Forbidden(f"{module}.{name} is called: in this exercise you write that yourself")
+        comms = {key: self.comm(value.parts) if isinstance(value, Ref) else value for key, value in kwargs.items()}
+        return call_at(place, fn, *(self.comm(arg.parts) if isinstance(arg, Ref) else arg for arg in args), **comms)
+
+
+class Ref:
+    """A communicator on its way: out as [number, rank, ranks, network, life], back as its number."""
+
+    def __init__(self, parts: Any):
+        self.parts = parts
+
+
+def positive(seconds: Any) -> float:
+    if not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{seconds!r} seconds: work takes 0 seconds or more")
+    return float(seconds)
+
+
+def network_of(comm: Communicator) -> Any:
+    """What its messages cost."""
+    return comm.network

@@ -1,0 +1,121 @@
+"""Run a test cell here, where no student's code runs: their functions are stubs, their values copies."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import torch
+from nbformat.v4 import new_output
+
+from autograder.judge.lab import Lab, Part
+from autograder.judge.outputs import Outputs
+from autograder.judge.pipe import Gone
+from autograder.judge.session import Session
+from autograder.judge.stub import Stub
+from mlsyslab.check import inputs
+from mlsyslab.check.messages import is_number
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What a test cell showed, its error among that, what was earned, and which limit ended it."""
+
+    outputs: Outputs
+    points: float
+    limit: str | None
+
+
+class Tests:
+    """The test cells of a lab.  seed: of the inputs of hidden tests."""
+
+    def __init__(self, lab: Lab, seed: str):
+        self.lab, self.seed = lab, seed
+        self.own: dict[str, Any] = {"__name__": "__main__"}  # what the lab's own cells define
+        self.done: set[int] = set()
+
+    def names(self, part: Part) -> dict[str, Any]:
+        """The lab's own names for a test cell, which are the same for every submission."""
+        for setup in self.lab.setup_for(part.needs):
+            if setup.number not in self.done:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(setup.cell.source, setup.file, "exec"), self.own)
+                self.done.add(setup.number)
+        return dict(self.own)
+
+    def run(self, part: Part, session: Session, names: dict[str, Any], most: int) -> Tested:
+        """Run one test cell.  names: what earlier test cells have defined.  most: bytes that it may show."""
+        outputs, limit, points = Outputs(most), None, 0.0
+        said = Said(outputs)
+        os.environ[inputs.SEED] = self.seed
+        for seed in (random.seed, torch.manual_seed, numpy.random.seed):
+            seed(0)
+
+        def test() -> None:
+            nonlocal points
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                points = earned(part, names, outputs)
+
+        try:
+            names.update({**self.names(part), **names})
+            names.update(self.theirs(part, session))
+            limit = session.during(outputs, test)
+        except Gone as gone:
+            limit = str(gone)
+        if limit is not None:
+            outputs[:] = [output for output in outputs if output.output_type != "error"]
+            outputs.error("Limit", limit)
+            points = 0.0
+        return Tested(outputs, points, limit)
+
+    def theirs(self, part: Part, session: Session) -> dict[str, Any]:
+        """What a test cell needs of the student's names."""
+        wanted = sorted(name for name in part.needs if name in self.lab.theirs or name not in self.own)
+        found = {}
+        for name, kind in zip(wanted, session.kinds(wanted) if wanted else [], strict=True):
+            if kind == "function":
+                found[name] = Stub(session.ready, name, self.allowed)
+            elif kind == "value":
+                found[name] = session.value(name)
+        return found
+
+    def allowed(self, module: str, name: str) -> Callable[..., Any] | None:
+        return None
+
+
+class Said(io.TextIOBase):
+    """What a test cell prints, put into its outputs."""
+
+    def __init__(self, outputs: Outputs):
+        self.outputs = outputs
+
+    def write(self, text: str) -> int:
+        self.outputs.stream("stdout", text)
+        return len(text)
+
+
+def earned(part: Part, names: dict[str, Any], outputs: Outputs) -> float:
+    """Run the cell as a notebook would; returns its points, by nbgrader's rule.
+
+    An error gives none. A number as the last expression is the points, and is shown; otherwise it is all of them.
+    """
+    most = float(part.cell.metadata.nbgrader.points)
+    tree = ast.parse(part.cell.source)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    try:
+        exec(compile(tree, f"<{part.name}>", "exec"), names)
+        value = eval(compile(ast.Expression(last.value), f"<{part.name}>", "eval"), names) if last else None
+    except Exception as error:
+        outputs.error(type(error).__name__, str(error))
+        return 0.0
+    if value is None:
+        return most
+    outputs.append(new_output("execute_result", {"text/plain": repr(value)}, execution_count=None))
+    return min(max(float(value), 0.0), most) if is_number(value) else most

@@ -1,0 +1,99 @@
+"""Workers: processes that grade, one submission at a time. Those that die are replaced; what they had is done anew."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+
+from autograder.errors import CourseError
+from autograder.outcome import PERSON, Outcome
+from autograder.read import Submission
+from autograder.work import Grader, Job, Result
+
+TRIES = 3  # workers that a submission may cost before it is left to a person
+
+
+def graded(job: Job, submissions: Sequence[Submission], workers: int) -> Iterator[Result]:
+    """The results, in the order in which they are ready."""
+    # Forked from a process that has loaded everything but runs no thread, a worker is there at once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["autograder.work"])
+    waiting = deque(submissions)
+    crew = [_Worker(context, job) for _ in range(min(workers, len(waiting)))]
+    tries: dict[str, int] = {}
+    try:
+        while waiting or any(worker.has for worker in crew):
+            for place, worker in enumerate(crew):
+                if worker.has is None and waiting:
+                    crew[place] = worker if worker.give(waiting[0]) else _Worker(context, job)
+                    if crew[place] is worker:
+                        waiting.popleft()
+            for worker in [worker for worker in crew if worker.connection in
+                           wait([worker.connection for worker in crew if worker.has])]:
+                submission = worker.has
+                with suppress(EOFError, OSError):
+                    yield worker.take()
+                    continue
+                tries[submission.student] = tries.get(submission.student, 0) + 1
+                crew[crew.index(worker)] = _Worker(context, job)
+                if tries[submission.student] < TRIES:
+                    waiting.appendleft(submission)
+                else:
+                    why = f"the grader's process ended {TRIES} times while it graded this submission"
+                    yield Result(Outcome(submission.student, PERSON, "", [why]))
+    finally:
+        for worker in crew:
+            worker.end()
+
+
+class _Worker:
+    """A process that grades.  has: the submission that it has now."""
+
+    def __init__(self, context: multiprocessing.context.BaseContext, job: Job):
+        self.connection, its = context.Pipe()
+        self.process = context.Process(target=_work, args=(its, job), daemon=True)
+        self.process.start()
+        its.close()
+        self.has: Submission | None = None
+
+    def give(self, submission: Submission) -> bool:
+        """Whether it has taken it; otherwise it is dead."""
+        try:
+            self.connection.send(submission)
+        except OSError:
+            self.end()
+            return False
+        self.has = submission
+        return True
+
+    def take(self) -> Result:
+        result = self.connection.recv()
+        self.has = None
+        if isinstance(result, CourseError):
+            raise result
+        return result
+
+    def end(self) -> None:
+        self.connection.close()
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+
+
+def _work(connection: Connection, job: Job) -> None:
+    """The life of a worker. It ends when nobody is there to work for."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the grader, which ends it
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the grader's fork server, it dies
+    with Grader(job) as grader, suppress(EOFError, OSError):
+        while True:
+            submission = connection.recv()
+            try:
+                result = grader.grade(submission)
+            except CourseError as error:
+                result = error
+            connection.send(result)
