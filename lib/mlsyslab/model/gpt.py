@@ -46,6 +46,11 @@ class Block(nn.Module):
         return F.dropout(x, self.config.dropout, self.training)
 
 
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over all tokens, computed in 32 bits. logits: (B, s, V); targets: (B, s) of int64."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
 class GPT(nn.Module):
     """A decoder-only transformer of the shape `config`.
 
@@ -56,7 +61,7 @@ class GPT(nn.Module):
 
     def __init__(self, config: Config, core: Core = written, run: Run = plain):
         super().__init__()
-        self.config, self.run = config, run
+        self.config, self.run, self.criterion = config, run, cross_entropy
         self.tokens = nn.Embedding(config.vocabulary, config.hidden)
         self.positions = nn.Embedding(config.sequence, config.hidden) if config.position == "learned" else None
         self.blocks = nn.ModuleList(Block(config, core) for _ in range(config.layers))
@@ -76,8 +81,8 @@ class GPT(nn.Module):
         return self.output(self.norm(self.run(self.blocks, x)))
 
     def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy, nats a token. tokens, targets: (B, s) of int64; the logits are taken to 32 bits first."""
-        return F.cross_entropy(self(tokens).flatten(0, 1).float(), targets.flatten())
+        """Mean cross-entropy of predicting targets, nats a token. tokens, targets: (B, s) of int64."""
+        return self.criterion(self(tokens), targets)
 
     def _check(self, tokens: Tensor) -> None:
         if tokens.dim() != 2 or tokens.shape[1] > self.config.sequence:
