@@ -75,6 +75,9 @@ class Bucket:
         gradient, view = self.parameters[i].grad, self.views[i]
         if gradient is None:
             view.zero_()
+        elif gradient.layout != torch.strided:
+            raise TypeError(f"the gradient of {self.names[i]} is of layout {gradient.layout}, and buckets hold dense ones: "
+                            "build the embedding with sparse=False")
         else:
             torch.mul(gradient, scale, out=view)
             self.parameters[i].grad = view  # what autograd had made is free now

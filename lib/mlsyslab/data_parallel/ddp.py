@@ -62,7 +62,7 @@ class DistributedDataParallel(nn.Module):
         outputs = self.module(*inputs, **options)
         if torch.is_grad_enabled():
             if self.reducer.find_unused:
-                self.reducer.used = self._used_by(outputs)
+                self.reducer.used = self._used_by(outputs) | (self.reducer.used or set())
             self.reducer.since = self.comm.now()
         return outputs
 

@@ -21,7 +21,7 @@ class Reducer:
 
     names, parameters: all that train, in the order in which the forward uses them.
     syncing: whether the next backward is to be averaged, or adds up here.
-    used: the parameters that the forward's outputs depend on, None for all.
+    used: the parameters that the outputs of forwards depend on since the last step, None for all.
     """
 
     def __init__(self, comm: Communicator, names: Sequence[str], parameters: Sequence[nn.Parameter], first_bucket_bytes: int,
@@ -48,9 +48,9 @@ class Reducer:
             return
         if not self.running:
             self._begin()
-        if i in self.arrived:
-            raise RuntimeError(f"rank {self.comm.rank}: the gradient of {self.names[i]} came twice in one backward, the "
-                               "second time when the first may be on its way; checkpoint with use_reentrant=False")
+        if i in self.placed:
+            raise RuntimeError(f"rank {self.comm.rank}: a gradient of {self.names[i]} came, and the outputs of the forward didn't "
+                               "show that they depend on it. Checkpoint with use_reentrant=False")
         self.arrived.append(i)
         self._put(i)
 
@@ -79,13 +79,14 @@ class Reducer:
 
     def _finish(self) -> None:
         """Backward is through: wait for the buckets, whose sums are the gradients."""
-        self.running = False
+        self.running, self.used = False, None
         lacking = [i for i in range(len(self.parameters)) if i not in self.arrived]
         if lacking and not self.find_unused:
             names = ", ".join(self.names[i] for i in lacking[:5]) + (", …" if len(lacking) > 5 else "")
             raise RuntimeError(f"rank {self.comm.rank}: this backward gave no gradient for {names} ({len(lacking)} of "
                                f"{len(self.parameters)} parameters), and the other ranks wait for it. If the loss doesn't "
-                               "always depend on all parameters: find_unused_parameters=True")
+                               "always depend on all parameters: find_unused_parameters=True. (A checkpoint runs a backward of "
+                               "its own, unless use_reentrant=False.)")
         for i in range(len(self.parameters)):
             if i not in self.placed:  # an output depends on it, and the loss doesn't
                 self._put(i)
