@@ -218,16 +218,20 @@ class Communicator(ABC):
 
     def _check(self, tensor: torch.Tensor, peer: int, tag: int, name: str) -> None:
         """Raise an error that says what was given and what is allowed."""
+        if not (type(peer) is int and 0 <= peer < self.size and peer != self.rank and type(tag) is int
+                and 0 <= tag <= MAX_TAG and isinstance(tensor, torch.Tensor)):
+            raise self._complaint(tensor, peer, tag, name)
+
+    def _complaint(self, tensor: torch.Tensor, peer: int, tag: int, name: str) -> Exception:
         if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name.split('(')[0]} takes a tensor, not {type(tensor).__name__}")
+            return TypeError(f"{name.split('(')[0]} takes a tensor, not {type(tensor).__name__}")
         if type(peer) is not int:
-            raise TypeError(f"{name}={peer!r}): a rank is an int, not {type(peer).__name__}")
+            return TypeError(f"{name}={peer!r}): a rank is an int, not {type(peer).__name__}")
         if not 0 <= peer < self.size:
-            raise ValueError(f"{name}={peer}): there is no rank {peer}; ranks are 0 … {self.size - 1}")
+            return ValueError(f"{name}={peer}): there is no rank {peer}; ranks are 0 … {self.size - 1}")
         if peer == self.rank:
-            raise ValueError(f"{name}={peer}): rank {peer} cannot send to or receive from itself; copy the tensor instead")
-        if type(tag) is not int or not 0 <= tag <= MAX_TAG:
-            raise ValueError(f"tag={tag!r}: a tag is an int, 0 … {MAX_TAG}")
+            return ValueError(f"{name}={peer}): rank {peer} cannot send to or receive from itself; copy the tensor instead")
+        return ValueError(f"tag={tag!r}: a tag is an int, 0 … {MAX_TAG}")
 
 
 def check_combine(acc: torch.Tensor, incoming: torch.Tensor, op: str) -> None:

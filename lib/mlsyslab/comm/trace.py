@@ -46,8 +46,9 @@ class Trace(Sequence):
 
     def add(self, rank: int, kind: str, start: float, end: float, bytes: int = 0, peer: int = -1, label: str = "") -> None:
         """Append one event."""
-        self._new += (rank, kind, start, end, bytes, peer, label)
-        if len(self._new) >= 7 * 65536:
+        new = self._new
+        new += (rank, kind, start, end, bytes, peer, label)
+        if len(new) >= 7 * 65536:
             self._pack()
 
     def extend(self, events: Iterable[Event], shift: float = 0.0) -> None:
