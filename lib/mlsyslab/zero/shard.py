@@ -39,6 +39,8 @@ def shard(comm: Communicator, model: nn.Module, optimizer: MakeOptimizer, stage:
     if stage not in (1, 2):
         raise ValueError(f"stage={stage!r}: ZeRO has stages 1 (optimizer state in shards), 2 (gradients too) and 3 "
                          f"(parameters too)")
+    if units is not None:
+        raise ValueError(f"units are what stage 3 gathers; stage {stage} reduces buckets: give bucket_bytes instead")
     if bucket_bytes < 1:
         raise ValueError(f"bucket_bytes={bucket_bytes}: a bucket has 1 byte or more")
     return (Stage1 if stage == 1 else Stage2)(comm, model, optimizer, bucket_bytes, **common)
