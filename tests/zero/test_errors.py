@@ -89,7 +89,8 @@ def test_gradients_can_be_forgotten():
 
 @pytest.mark.parametrize("give, words", [
     (lambda: zero.memory(1, 0, 1), "ranks=0"), (lambda: zero.memory(1, 2, 5), "stage=5"),
-    (lambda: zero.memory(-1, 2, 1), "-1"), (lambda: zero.traffic(1, 0, 1), "ranks=0"), (lambda: zero.traffic(1, 2, 1, 0), "accumulate=0")])
+    (lambda: zero.memory(-1, 2, 1), "-1"), (lambda: zero.traffic(1, 0, 1), "ranks=0"),
+    (lambda: zero.traffic(1, 2, 1, 0), "accumulate=0")])
 def test_formulas(give, words):
     with pytest.raises(ValueError, match=words):
         give()
