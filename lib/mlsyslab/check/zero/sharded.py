@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from mlsyslab import zero
 from mlsyslab.check.exercise import Case, Exercise
 from mlsyslab.check.messages import article, count, difference
 from mlsyslab.check.runs import Outcome, run
-from mlsyslab.check.unaided import unaided
 from mlsyslab.comm import Link, Network
 
 #: A message costs by its bytes alone, as the long ones of training do.
@@ -22,12 +20,12 @@ CLOSE = 1e-9
 
 
 class Sharded(Exercise):
-    """An exercise that every rank runs, with its memory watched, and without `mlsyslab.zero`."""
+    """An exercise that every rank runs, with its memory watched."""
 
     forbidden = ()
 
     def run(self, fn: Callable[..., Any], arguments: Sequence[tuple], link: Network = BY_BYTE) -> Outcome:
-        return run(unaided(fn, zero), arguments, link, self.forbidden, self.timeout, watch=True)
+        return run(fn, arguments, link, self.forbidden, self.timeout, watch=True)
 
     def _comparable(self, case: Case, outcome: Outcome) -> bool:
         return True  # each exercise looks for itself

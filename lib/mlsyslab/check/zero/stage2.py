@@ -9,17 +9,19 @@ from mlsyslab.check.zero.layers import backward, forward, rows, shards, stack
 from mlsyslab.check.zero.sharded import BY_BYTE, Sharded, close, held_too_much, normal, sent_too_much, slip, wrong_list
 from mlsyslab.comm import RankFailed
 
-LAYERS = 10
+LAYERS = 8
 #: Whole gradients that may be there at once: the one that is made, the copy that is reduced, and one that has a name still.
 WHOLE = 4
+#: Tensors of the size of an activation that may be there: the gradients between the layers.
+SPARE = 4
 
 
 class Zero2Backward(Sharded):
     name = "zero2_backward"
 
     def cases(self, rng: Random) -> list[Case]:
-        return [self.case(rng, p, L) for p, L in ((4, LAYERS), (3, LAYERS), (2, 4), (5, LAYERS), (8, 4), (3, 1), (1, 4),
-                                                 (rng.randint(2, 6), rng.randint(6, LAYERS)))]
+        return [self.case(rng, p, L) for p, L in ((4, LAYERS), (3, 4), (2, 4), (5, 3), (8, 2), (3, 1), (1, 4),
+                                                 (rng.randint(3, 6), LAYERS))]
 
     def case(self, rng: Random, p: int, L: int) -> Case:
         weights, samples = stack(rng, L), rows(rng, p)
@@ -37,7 +39,7 @@ class Zero2Backward(Sharded):
         if wrong := wrong_list(rank, came, len(expected), "one shard a layer"):
             return wrong
         for layer, (one, right) in enumerate(zip(came, expected, strict=True)):
-            if one.dim() == 1 and one.numel() > right.numel():
+            if one.dim() == 1 and one.numel() > 1.5 * right.numel():
                 return (f"rank {rank} keeps {one.numel()} elements of layer {layer}'s gradient; its shard has "
                         f"{right.numel()}. "
                         "Stage 2 cuts the gradients: reduce_scatter gives each rank its own part")
@@ -72,7 +74,7 @@ class Zero2Backward(Sharded):
         if wrong := sent_too_much(outcome, 1, weights, "a reduce-scatter of each layer's gradient"):
             return wrong
         largest = max(W.nbytes for W in weights)
-        allowed = [WHOLE * largest + sum(part.nbytes for part in own) + 3 * sum(x.nbytes for x in xs)
+        allowed = [WHOLE * largest + sum(part.nbytes for part in own) + SPARE * max(x.nbytes for x in xs)
                    for own, (_, xs, _) in zip(case.expected, case.arguments, strict=True)]
         return held_too_much(outcome, allowed, min(W.nbytes for W in weights), "a layer's whole gradient",
                              "reduce a layer's gradient to shards before the next one is made, and keep the shard only (a "

@@ -13,18 +13,20 @@ from mlsyslab.check.zero.layers import backward, forward, rows, shards, stack
 from mlsyslab.check.zero.sharded import BY_BYTE, Sharded, close, held_too_much, normal, sent_too_much, slip, wrong_list
 from mlsyslab.comm import RankFailed
 
-LAYERS = 12
-#: Whole layers that may be there at once: a weight, the next one that is gathered while the first has a name still, the
-#: gradient, the copy of it that is reduced, and one to spare.
-WHOLE = 5
+LAYERS = 8
+#: Whole layers that may be there at once: a weight, its gradient, the copy of it that is reduced, and another weight or
+#: gradient that has a name still.
+WHOLE = 4
+#: Tensors of the size of an activation that may be there besides the activations: gradients on their way, mostly.
+SPARE = 4
 
 
 class Zero3Step(Sharded):
     name = "zero3_step"
 
     def cases(self, rng: Random) -> list[Case]:
-        return [self.case(rng, p, L) for p, L in ((4, LAYERS), (3, LAYERS), (2, 3), (5, LAYERS), (8, 3), (3, 1), (1, 3),
-                                                 (rng.randint(2, 6), rng.randint(8, LAYERS)))]
+        return [self.case(rng, p, L) for p, L in ((4, LAYERS), (3, 4), (2, 3), (5, 3), (8, 2), (3, 1), (1, 3),
+                                                 (rng.randint(3, 6), LAYERS))]
 
     def case(self, rng: Random, p: int, L: int) -> Case:
         weights, samples = stack(rng, L), rows(rng, p)
@@ -42,7 +44,7 @@ class Zero3Step(Sharded):
         if wrong := wrong_list(rank, came, len(expected), "one shard a layer"):
             return wrong
         for layer, (one, right) in enumerate(zip(came, expected, strict=True)):
-            if one.numel() > right.numel():
+            if one.numel() > 1.5 * right.numel():
                 return (f"rank {rank} keeps {one.numel()} elements of layer {layer}; its shard has {right.numel()}. In "
                         "stage 3 "
                         "a rank keeps its part of every layer, and nothing else from step to step")
@@ -87,8 +89,8 @@ class Zero3Step(Sharded):
                                                        "reduce-scatter of its gradient"):
             return wrong
         largest = max(W.nbytes for W in weights)
-        activations = [3 * sum(x.nbytes for x in forward(weights, own)) for own in xs]
-        allowed = [WHOLE * largest + 2 * sum(part.nbytes for part in own) + kept
+        activations = [[x.nbytes for x in forward(weights, own)] for own in xs]
+        allowed = [WHOLE * largest + sum(part.nbytes for part in own) + sum(kept) + SPARE * max(kept)
                    for own, kept in zip(case.expected, activations, strict=True)]
         return held_too_much(outcome, allowed, min(W.nbytes for W in weights), "a whole layer",
                              f"the model has {count(len(weights), 'layer')}, and in stage 3 a rank keeps its part of each. "
