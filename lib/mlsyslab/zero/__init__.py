@@ -35,7 +35,7 @@ M parameters, p ranks. The functions that every rank of `comm` calls:
     engine.comm, .model, .stage, .optimizer (torch's, of this rank's shards: its `param_groups` hold the lr), .steps
     engine.flats                                the `Flat`s: parameters one after the other, cut into a shard for each rank
 
-`Flat`: .names, .parameters (whole names and tensors), .length (elements), .lengths (of each rank's shard), .dtype, .trained
+`Flat`: .label, .names, .parameters, .length (elements), .lengths (of each rank's shard), .dtype, .trained (or frozen)
 
 Formulas, and the same measured:
 

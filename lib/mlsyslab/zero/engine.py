@@ -133,6 +133,14 @@ class Engine:
 
         return take
 
+    def _reduce_scatter(self, gradient: Gradient, then: Callable[[], None]) -> None:
+        """Begin to sum up a gradient over all ranks; `then()` finds the sum in this rank's part of `gradient.whole`."""
+        self.lane.start(then, reduce_scatter, gradient.fill(), gradient.flat.lengths, gradient.flat.label)
+
+    def _all_gather(self, flat: Flat, then: Callable[[], None]) -> None:
+        """Begin to make the parameters of `flat` whole from every rank's part of `flat.whole`."""
+        self.lane.start(then, all_gather, flat.whole, flat.lengths, flat.label)
+
     def _own_gradients(self) -> list[torch.Tensor]:
         if any(gradient.shard is None for gradient in self.gradients):
             raise RuntimeError("there is no gradient to step with: call backward(loss) first, with last=True for the last "
@@ -150,12 +158,15 @@ def _start_alike(comm: Communicator, model: nn.Module) -> None:
         tensor.detach().copy_(broadcast(comm, tensor.detach()))
 
 
-def reduce_scatter(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int]) -> None:
+def reduce_scatter(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int], label: str) -> None:
     """Sum up `whole` over all ranks, in place: rank r's part on rank r."""
+    start = comm.now()
     ring.reduce_scatter(comm, Parts(whole, lengths), "sum")
+    comm.record("reduce_scatter", start, comm.now(), whole.nbytes, label=label)
 
 
-def all_gather(comm: Communicator, wholes: Sequence[torch.Tensor], lengths: Sequence[Sequence[int]]) -> None:
-    """Bring every rank's own parts to every rank, in place."""
-    for whole, of_ranks in zip(wholes, lengths, strict=True):
-        ring.all_gather(comm, Parts(whole, of_ranks))
+def all_gather(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int], label: str) -> None:
+    """Bring every rank's part of `whole` to every rank, in place."""
+    start = comm.now()
+    ring.all_gather(comm, Parts(whole, lengths))
+    comm.record("all_gather", start, comm.now(), whole.nbytes, label=label)

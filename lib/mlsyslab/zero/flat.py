@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 from mlsyslab.collectives import Parts, even_lengths
+from mlsyslab.data_parallel.buckets import MIB, assign
+
+Named = tuple[str, nn.Parameter]
 
 
 class Flat:
@@ -17,18 +20,19 @@ class Flat:
     Every parameter is a view into `whole`, so that a collective on `whole` needs no copy in or out. Rank r's shard is part
     r of `whole`; where p doesn't divide `length`, the first shards are longer by one element.
 
-    names, parameters: whose they are.  length: elements of all.  lengths: of each rank's shard.  trained: whether they are.
+    label: what it is called in the trace.  names, parameters: whose they are.  length: elements of all.
+    lengths: of each rank's shard.  trained: whether they are, or frozen.
     """
 
-    def __init__(self, names: Sequence[str], parameters: Sequence[nn.Parameter], ranks: int):
-        self.names, self.parameters = list(names), list(parameters)
-        self.shapes = [parameter.shape for parameter in parameters]
-        self.cuts = [0, *accumulate(parameter.numel() for parameter in parameters)]
+    def __init__(self, label: str, parameters: Sequence[Named], ranks: int):
+        self.label, self.names, self.parameters = label, *map(list, zip(*parameters, strict=True))
+        self.shapes = [parameter.shape for parameter in self.parameters]
+        self.cuts = [0, *accumulate(parameter.numel() for parameter in self.parameters)]
         self.length = self.cuts[-1]
         self.lengths = even_lengths(self.length, ranks)
-        self.dtype, self.device = parameters[0].dtype, parameters[0].device
-        self.trained = parameters[0].requires_grad
-        self.whole = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        first = self.parameters[0]
+        self.dtype, self.device, self.trained = first.dtype, first.device, first.requires_grad
+        self.whole = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
         self.show()
 
     def parts(self, whole: torch.Tensor) -> Parts:
@@ -78,30 +82,21 @@ class Flat:
                 yield i, low - self.cuts[i], high - self.cuts[i], low - first
 
 
-Named = tuple[str, nn.Parameter]
-
-
-def flats_of(parameters: Iterable[Named], ranks: int) -> list[Flat]:
+def flats_of(parameters: Iterable[Named], ranks: int, label: str) -> list[Flat]:
     """The fewest flats for `parameters`: those of one dtype and device that are all trained, or all frozen, share one."""
     alike: dict[tuple, list[Named]] = {}
     for name, parameter in parameters:
         alike.setdefault((parameter.dtype, parameter.device, parameter.requires_grad), []).append((name, parameter))
-    return [Flat(*zip(*named, strict=True), ranks) for named in alike.values()]
+    return [Flat(label, named, ranks) for named in alike.values()]
 
 
 def buckets_of(parameters: Iterable[Named], ranks: int, bucket_bytes: int) -> list[Flat]:
-    """Flats of up to `bucket_bytes`, in the order in which backward is likely to finish gradients: the last layer first.
+    """Flats of about `bucket_bytes`, in the order in which backward is likely to finish gradients: the last layer first.
 
-    A bucket's gradients are on their way while backward works on the next, as in PyTorch DDP (Li et al. 2020, section
-    3.2.3). A parameter that is larger than a bucket has one to itself.
+    A bucket's gradients are on their way while backward works on the next, as in data parallelism; so is the first bucket
+    smaller, that the way is not idle for long.
     """
-    buckets: list[list[Named]] = []
-    room = 0
-    for name, parameter in reversed(list(parameters)):
-        like = buckets[-1][0][1] if buckets else None
-        if like is None or parameter.nbytes > room or (parameter.dtype, parameter.device) != (like.dtype, like.device):
-            buckets.append([])
-            room = bucket_bytes
-        buckets[-1].append((name, parameter))
-        room -= parameter.nbytes
-    return [Flat(*zip(*bucket, strict=True), ranks) for bucket in buckets]
+    last_first = list(parameters)[::-1]
+    groups = assign([parameter.nbytes for _, parameter in last_first], min(MIB, bucket_bytes), bucket_bytes,
+                    [(parameter.dtype, parameter.device) for _, parameter in last_first])
+    return [Flat(f"bucket {n}", [last_first[i] for i in group], ranks) for n, group in enumerate(groups)]

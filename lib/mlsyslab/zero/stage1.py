@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from mlsyslab.comm import Communicator
-from mlsyslab.zero.engine import Engine, all_gather, reduce_scatter
+from mlsyslab.zero.engine import Engine
 from mlsyslab.zero.flat import Flat, Named, buckets_of, flats_of
 from mlsyslab.zero.gradient import Gradient
 from mlsyslab.zero.own import MakeOptimizer
@@ -31,7 +31,7 @@ class Stage1(Engine):
     def _lay_out(self, parameters: list[Named]) -> list[Flat]:
         trained = [named for named in parameters if named[1].requires_grad]
         frozen = [named for named in parameters if not named[1].requires_grad]
-        flats = buckets_of(trained, self.comm.size, self.bucket_bytes) + flats_of(frozen, self.comm.size)
+        flats = buckets_of(trained, self.comm.size, self.bucket_bytes) + flats_of(frozen, self.comm.size, "frozen")
         for flat in flats:
             self.ledger.take("parameters", flat.nbytes)
         return flats
@@ -69,10 +69,9 @@ class Stage1(Engine):
         self._reduce(gradient)
 
     def _reduce(self, gradient: Gradient) -> None:
-        whole = gradient.fill()
-        self.lane.start(lambda: gradient.point(self.comm.rank), reduce_scatter, whole, gradient.flat.lengths)
+        self._reduce_scatter(gradient, lambda: gradient.point(self.comm.rank))
 
     # -- update: bring each updated bucket to all ranks while the next is updated -------------------------------------
 
     def _updated(self, flat: Flat) -> None:
-        self.lane.start(lambda: None, all_gather, [flat.whole], [flat.lengths])
+        self._all_gather(flat, lambda: None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mlsyslab.zero.engine import reduce_scatter
 from mlsyslab.zero.gradient import Gradient
 from mlsyslab.zero.stage1 import Stage1
 
@@ -21,6 +20,5 @@ class Stage2(Stage1):
     _reduces = True
 
     def _reduce(self, gradient: Gradient) -> None:
-        whole = gradient.fill()
         self.lane.wait(UNDER_WAY)
-        self.lane.start(lambda: gradient.keep(self.comm.rank), reduce_scatter, whole, gradient.flat.lengths)
+        self._reduce_scatter(gradient, lambda: gradient.keep(self.comm.rank))

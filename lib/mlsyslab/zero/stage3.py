@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from mlsyslab.comm import Communicator
-from mlsyslab.zero.engine import Engine, all_gather, reduce_scatter
+from mlsyslab.zero.engine import Engine
 from mlsyslab.zero.flat import Flat, Named
 from mlsyslab.zero.gradient import Gradient
 from mlsyslab.zero.own import MakeOptimizer
@@ -34,7 +34,7 @@ class Stage3(Engine):
     def __init__(self, comm: Communicator, model: nn.Module, optimizer: MakeOptimizer,
                  units: Sequence[nn.Module] | None = None, prefetch: int = 1, overlap: bool = True, offload: bool = False):
         self.chosen, self.prefetch = units, prefetch
-        self.arriving: set[Unit] = set()  # units whose all-gather is under way
+        self.arriving: set[Flat] = set()  # flats whose all-gather is under way
         self.entered: list[Unit] = []  # units that backward is in
         self.unreduced: list[Unit] = []  # units whose gradients this backward has not reduced yet
         self.reducing = 0  # reduce-scatters under way
@@ -72,15 +72,13 @@ class Stage3(Engine):
             flat.open()
             self.ledger.take("parameters", flat.nbytes)
             flat.parts(flat.whole)[self.comm.rank].copy_(self.shards[flat])
-        self.arriving.add(unit)
-        self.lane.start(lambda: self._show(unit), all_gather,
-                        [flat.whole for flat in unit.flats], [flat.lengths for flat in unit.flats])
+            self.arriving.add(flat)
+            self._all_gather(flat, lambda flat=flat: self._show(flat))
 
-    def _show(self, unit: Unit) -> None:
-        """The all-gather of `unit` has ended."""
-        self.arriving.discard(unit)
-        for flat in unit.flats:
-            flat.show()
+    def _show(self, flat: Flat) -> None:
+        """The all-gather of `flat` has ended."""
+        self.arriving.discard(flat)
+        flat.show()
 
     def _need(self, unit: Unit) -> None:
         """Return when the parameters of `unit` are whole."""
@@ -88,7 +86,7 @@ class Stage3(Engine):
         self._arrive(unit)
 
     def _arrive(self, unit: Unit) -> None:
-        while unit in self.arriving:
+        while not self.arriving.isdisjoint(unit.flats):
             self.lane.wait_one()
 
     def _free(self, unit: Unit) -> None:
@@ -167,11 +165,10 @@ class Stage3(Engine):
                 self._reduce_flat(self.gradient_of[flat])
 
     def _reduce_flat(self, gradient: Gradient) -> None:
-        whole = gradient.fill()
         while self.reducing >= UNDER_WAY:
             self.lane.wait_one()
         self.reducing += 1
-        self.lane.start(lambda: self._reduced(gradient), reduce_scatter, whole, gradient.flat.lengths)
+        self._reduce_scatter(gradient, lambda: self._reduced(gradient))
 
     def _reduced(self, gradient: Gradient) -> None:
         self.reducing -= 1

@@ -18,7 +18,7 @@ class Unit:
 
     def __init__(self, name: str, module: nn.Module, parameters: list[Named], ranks: int):
         self.name, self.module = name, module
-        self.flats: list[Flat] = flats_of(parameters, ranks)
+        self.flats: list[Flat] = flats_of(parameters, ranks, name or "model")
         self.inside = set(module.modules())
         self.uses = 0
 
