@@ -21,11 +21,13 @@ from mlsyslab.data_parallel import (
     DistributedDataParallel,
     Job,
     Record,
+    Regret,
     Setup,
     Slow,
     Steady,
     Task,
     idle,
+    loss_curve,
     play,
     ring_time,
     server_time,
@@ -264,6 +266,31 @@ def histograms(found: Mapping[str, Counter[int]], title: str = "Staleness") -> H
     if not found or not all(counts.total() for counts in found.values()):
         raise ValueError("histograms needs at least one count by name, and no empty one")
     return Histograms(found, title)
+
+
+def losses(records: Mapping[str, Record], over: str, conditions: str, window: int = 16) -> Picture:
+    """The loss of several runs, over "by time" (seconds) or "by work" (gradients computed).
+
+    conditions: what the title adds.  window: readings of the values over which a point is the mean.
+    """
+    if over not in ("by time", "by work"):
+        raise ValueError(f'over={over!r}: losses are drawn "by time" or "by work"')
+    curves = {}
+    for name, record in records.items():
+        read = loss_curve(record)
+        curves[name] = [(read[end - 1][0] if over == "by time" else end, sum(loss for *_, loss in read[end - window:end]) / window)
+                        for end in range(window, len(read) + 1, window // 2)]
+    return lines(curves, f"Loss {over}: {conditions}", "seconds" if over == "by time" else "gradients computed", "loss")
+
+
+def regrets(runs: Mapping[int, Regret]) -> Picture:
+    """The measured regret over the number of updates, and SSP's bound, by s."""
+    curves = {}
+    for s, run in runs.items():
+        ends = sorted({max(1, round(run.T ** (k / 24))) for k in range(6, 25)})
+        curves |= {f"bound, s = {s}": [(t, run.bounds[t - 1]) for t in ends],
+                   f"measured, s = {s}": [(t, run.measured[t - 1]) for t in ends]}
+    return lines(curves, "Regret, in sum", "updates", "regret", x_log=True, y_log=True)
 
 
 # -- server and ring --------------------------------------------------------------------------------------------------
