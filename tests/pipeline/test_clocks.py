@@ -8,7 +8,7 @@ import torch
 
 import mlsyslab
 from mlsyslab import CommError, Failing, Link, Nodes
-from mlsyslab.pipeline import InvalidSchedule, Schedule, names, schedule, simulate
+from mlsyslab.pipeline import InvalidSchedule, Schedule, names, replay, schedule, simulate
 
 MADE = [(name, p, m) for name in names() for p, m in [(1, 3), (2, 5), (4, 3), (4, 9), (6, 12)]
         if not (p % 2 and name in ("Chimera", "DualPipe"))]
@@ -53,6 +53,18 @@ def test_ends_are_the_fixed_point_of_the_definition(name, p, m):
     ends = by_definition(made, times)
     assert [ends[a.key] for a in made] == timeline.end.tolist()
     assert timeline.time == max(ends.values())
+
+
+@pytest.mark.parametrize("name, p, m", MADE)
+def test_the_replay_of_a_run_is_the_run_but_for_what_it_lost_between_actions(name, p, m):
+    made, draw = schedule(name, p, m), random.Random(f"{name}{p}{m}")
+    timeline = simulate(made, **seconds(made, draw), link=Link(0.5), message=0)
+    again = replay(made, timeline.trace, Link(0.5), 0)
+    assert np.allclose(again.end, timeline.end, rtol=0, atol=1e-9)
+    late = [e._replace(start=2 * e.start, end=2 * e.start + e.end - e.start) for e in timeline.trace if e.kind == "compute"]
+    assert np.allclose(replay(made, late, Link(0.5), 0).end, timeline.end, rtol=0, atol=1e-9)
+    with pytest.raises(ValueError, match=f'no "compute" of {made.actions[-1][-1]} .1 actions'):
+        replay(made, [e for e in late if e.label != str(made.actions[-1][-1])])
 
 
 def rank_program(made, times, sizes):

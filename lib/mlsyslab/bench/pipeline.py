@@ -2,14 +2,13 @@
 
 Same model, schedule, ranks (processes, Gloo) and microbatches, in turns within one run. A step is forward and backward of
 all microbatches; a time is that of the slowest rank, from a barrier on. The simulated bubble is that of the same schedule
-with the times that the run itself took for each kind of action on each stage.
+with the times that the run itself took for each action, over a link fitted to the ranks (`calibrate`).
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,17 +17,19 @@ from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from mlsyslab.bench.report import summarize
-from mlsyslab.comm import Communicator, launch
+from mlsyslab.collectives.calibrate import calibrate_on
+from mlsyslab.comm import Communicator, Link, launch
 from mlsyslab.pipeline.execute import Executor
-from mlsyslab.pipeline.schedule import Action, Schedule
+from mlsyslab.pipeline.schedule import Schedule
 from mlsyslab.pipeline.schedules import schedule
-from mlsyslab.pipeline.simulate import simulate
+from mlsyslab.pipeline.simulate import replay, simulate
 
 RANKS = 2, 4
 THEIRS = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
 ROWS, WIDTH, LAYERS = 32, 256, 4  # of a microbatch; of a layer; of a stage
 WARM_UP, STEPS = 3, 15
-LASTS = 0.005  # s, a modelled forward
+HEAVY = 512  # rows and width where a stage works long enough to compare its bubble
+LASTS = 0.02  # s, a modelled forward
 GROWING = [(8, 128), (16, 512), (32, 1024), (64, 2048)]  # (p, m), with 4 chunks a rank
 
 
@@ -74,9 +75,9 @@ def _measure(comm: Communicator, plan: Schedule) -> tuple[list[float], list[floa
     return taken[our_step][WARM_UP:], taken[torch_step][WARM_UP:]
 
 
-def _stage(rank: int) -> nn.Module:
+def _stage(rank: int, width: int = WIDTH) -> nn.Module:
     torch.manual_seed(rank)
-    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
+    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(width, width), nn.ReLU())))
 
 
 def _seconds(comm: Communicator, function: Callable[[], None]) -> float:
@@ -114,25 +115,26 @@ class _Modelled(nn.Module):
 
 def _against_simulation(plan: Schedule, work: str) -> dict[str, Any]:
     run = launch(_traced, [(plan, work)] * plan.ranks, backend="gloo")
-    measured, lasted = [], defaultdict(list)
-    for begin, end in run.results[0][WARM_UP:]:
+    link, spans = run.results[0]
+    message = 4 * HEAVY**2 if work == "real" else 4
+    measured, simulated = [], []
+    for begin, end in spans[WARM_UP:]:
         actions = [e for e in run.trace if e.kind == "compute" and begin <= e.start < end]
         makespan = max(e.end for e in actions) - min(e.start for e in actions)
         measured.append(1 - sum(e.end - e.start for e in actions) / (plan.ranks * makespan))
-        for e in actions:
-            action = Action.parse(e.label)
-            lasted[action.kind, action.stage].append(e.end - e.start)
-    times = {kind: [statistics.median(lasted[kind, stage]) for stage in range(plan.stages)] for kind in "FB"}
-    bubble, simulated = statistics.median(measured), simulate(plan, **times).bubble
-    return {"what": f"{plan.name}, bubble, {work} work", "p": plan.ranks, "m": plan.microbatches, "measured": bubble,
-            "simulated": simulated, "ratio": bubble / simulated}
+        simulated.append(replay(plan, actions, link, message).bubble)
+    ratios = [real / promised for real, promised in zip(measured, simulated, strict=True)]
+    return {"what": f"{plan.name}, bubble, {work} work", "p": plan.ranks, "m": plan.microbatches,
+            "measured": statistics.median(measured), "simulated": statistics.median(simulated),
+            "ratio": statistics.median(ratios)}
 
 
-def _traced(comm: Communicator, given: tuple[Schedule, str]) -> list[tuple[float, float]]:
-    """Steps between barriers; when each began and ended."""
+def _traced(comm: Communicator, given: tuple[Schedule, str]) -> tuple[Link, list[tuple[float, float]]]:
+    """Steps between barriers: the link between these ranks, and when each step began and ended."""
     plan, work = given
     torch.set_num_threads(1)
-    stage, x = (_stage(comm.rank), torch.randn(ROWS * plan.microbatches, WIDTH)) if work == "real" else \
+    link = calibrate_on(comm)
+    stage, x = (_stage(comm.rank, HEAVY), torch.randn(HEAVY * plan.microbatches, HEAVY)) if work == "real" else \
         (_Modelled(), torch.randn(plan.microbatches, 1))
     executor, spans = Executor(comm, {comm.rank: stage}, plan, nn.functional.mse_loss), []
     for _ in range(WARM_UP + STEPS):
@@ -141,7 +143,7 @@ def _traced(comm: Communicator, given: tuple[Schedule, str]) -> list[tuple[float
         executor.step(x, x)
         comm.barrier()
         spans.append((begin, comm.now()))
-    return spans
+    return link, spans
 
 
 # -- the simulator ----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
@@ -11,7 +11,7 @@ import numpy as np
 
 from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.link import Network
-from mlsyslab.comm.trace import Trace
+from mlsyslab.comm.trace import Event, Trace
 from mlsyslab.pipeline.columns import B, Columns, F, W
 from mlsyslab.pipeline.memory import live_activations, weight_versions
 from mlsyslab.pipeline.schedule import KINDS, Schedule
@@ -41,6 +41,31 @@ def simulate(schedule: Schedule, F: Times = 1.0, I: Times = 1.0, W: Times = 1.0,
     tables = {kind: columns.by_stage(kind, of_kind) for kind, of_kind in times.items()}
     tables.setdefault("B", tables["I"] + tables["W"])
     duration = _durations(columns, np.stack([tables[kind] for kind in KINDS]), FB)
+    return _timeline(columns, duration, link, message, overlap, activation)
+
+
+def replay(schedule: Schedule, events: Iterable[Event], link: Network | None = None, message: float | Sequence[float] = 1,
+           overlap: bool = True, activation: float | Sequence[float] = 1) -> Timeline:
+    """Carry out `schedule` with the times that its actions took in a real run, one by one.
+
+    events: of one step; the "compute" events among them, labelled by action, count. What the run took longer than this
+    timeline, it lost between its actions. The rest is as for `simulate`.
+    """
+    columns = Columns(schedule)
+    check(columns)
+    spans = {event.label: (event.start, event.end) for event in events if event.kind == "compute"}
+    if missing := [str(action) for action in schedule if str(action) not in spans]:
+        raise ValueError(f"the events hold no \"compute\" of {missing[0]} ({len(missing)} actions lack theirs): "
+                         "give those of one whole step")
+    start, end = np.array([spans[str(action)] for action in schedule]).reshape(-1, 2).T
+    duration, joined = end - start, np.flatnonzero(columns.joined)
+    duration[joined] = np.maximum(end[joined], end[joined + 1]) - np.minimum(start[joined], start[joined + 1])
+    duration[joined + 1] = 0.0
+    return _timeline(columns, duration, link, message, overlap, activation)
+
+
+def _timeline(columns: Columns, duration: np.ndarray, link: Network | None, message: float | Sequence[float], overlap: bool,
+              activation: float | Sequence[float]) -> Timeline:
     wire = None if link is None else _Wire(columns, _message_sizes(columns, message).tolist(), link)
     start, end = _play(columns, duration, wire, overlap)
     return Timeline(columns, start, end, wire, columns.by_stage("activation", activation))
