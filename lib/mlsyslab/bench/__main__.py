@@ -16,6 +16,7 @@ BENCHES = {
     "simulate": "mlsyslab.bench.simulate",
     "pipeline": "mlsyslab.bench.pipeline",
     "schedules": "mlsyslab.bench.schedules",
+    "mfu": "mlsyslab.bench.mfu",
 }
 
 

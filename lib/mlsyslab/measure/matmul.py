@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from mlsyslab.measure.timing import timed
 
 #: (m, n, p): square ones, and those of a large transformer
 SHAPES_GPU = ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 4096, 16_384), (16_384, 8192, 8192), (8192, 8192, 28_672))
-SHAPES_CPU = ((512, 512, 512), (1024, 1024, 1024), (1024, 2048, 1024))
+SHAPES_CPU = ((256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (1024, 2048, 1024))
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,13 @@ def matmul_rate(m: int, n: int, p: int, precision: str | torch.dtype = "bf16", *
 
 def best_matmul(precision: str | torch.dtype = "bf16", *, device: str = "cpu",
                 shapes: Sequence[tuple[int, int, int]] | None = None, budget: float | None = None) -> Matmul:
-    """The fastest of several shapes. budget: seconds for all of them together."""
+    """The fastest of several shapes. budget: seconds for all of them together; once it is spent, no other shape is begun."""
     shapes = shapes or (SHAPES_GPU if torch.device(device).type == "cuda" else SHAPES_CPU)
-    share = None if budget is None else budget / len(shapes)
-    found = [matmul_rate(*shape, precision, device=device, budget=share) for shape in shapes]
+    share, start, found = None if budget is None else budget / len(shapes), time.monotonic(), []
+    for shape in shapes:
+        found.append(matmul_rate(*shape, precision, device=device, budget=share))
+        if budget is not None and time.monotonic() - start > budget:
+            break
     return max(found, key=lambda matmul: matmul.rate)
 
 

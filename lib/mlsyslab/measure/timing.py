@@ -32,7 +32,7 @@ class Timing:
 
 def timed(fn: Callable[[], Any], *, warm_up: int = 3, repeat: int = 10, budget: float | None = None,
           device: torch.device | str | None = None) -> Timing:
-    """Time fn(): `warm_up` runs that don't count, then `repeat` that do; fewer, but one, once `budget` seconds are spent.
+    """Time fn(): `warm_up` runs that don't count, then `repeat` that do; fewer, but one of each, once `budget` s are spent.
 
     On a GPU an event is recorded on the stream before and after each run, and the device is waited for at the end only: no
     pause between runs, and the time is that of the device. Elsewhere it is the clock's.
@@ -43,6 +43,8 @@ def timed(fn: Callable[[], Any], *, warm_up: int = 3, repeat: int = 10, budget: 
     start = time.perf_counter()
     for _ in range(warm_up):
         fn()
+        if _spent(start, budget):
+            break
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if device.type == "cuda":
         return _on_gpu(fn, repeat, budget, start, device)

@@ -27,15 +27,26 @@ The model itself, its parameters and its FLOPs are in `mlsyslab.model`.
 
 from mlsyslab.memory.accumulate import accumulate
 from mlsyslab.memory.activations import Kept, saved, saved_total
-from mlsyslab.memory.checkpoint import best_spacing, checkpoint, every, selective, spacing_bytes, square_root_spacing
+from mlsyslab.memory.budget import compute_optimal, devices_for, narayanan_days, training_days
+from mlsyslab.memory.checkpoint import (
+    best_spacing,
+    checkpoint,
+    every,
+    selective,
+    spacing_bytes,
+    square_root_spacing,
+)
 from mlsyslab.memory.formulas import activation_bytes
-from mlsyslab.memory.lifetime import Buffer, Timeline, inference, training
+from mlsyslab.memory.lifetime import ACTIVATIONS, KINDS, Buffer, Timeline, inference, training
 from mlsyslab.memory.live import Live
 from mlsyslab.memory.measured import model_saved_bytes, saved_bytes
+from mlsyslab.memory.plan import Plan, plan
 from mlsyslab.memory.precision import LossScaler, MixedPrecision
 from mlsyslab.memory.states import RECIPES, Recipe, recipe, state_bytes
 from mlsyslab.memory.swap import Swap
 
-__all__ = ["RECIPES", "Buffer", "Kept", "Live", "LossScaler", "MixedPrecision", "Recipe", "Swap", "Timeline", "accumulate",
-           "activation_bytes", "best_spacing", "checkpoint", "every", "inference", "model_saved_bytes", "recipe", "saved",
-           "saved_bytes", "saved_total", "selective", "spacing_bytes", "square_root_spacing", "state_bytes", "training"]
+__all__ = ["ACTIVATIONS", "KINDS", "RECIPES", "Buffer", "Kept", "Live", "LossScaler", "MixedPrecision", "Plan", "Recipe",
+           "Swap", "Timeline", "accumulate", "activation_bytes", "best_spacing", "checkpoint", "compute_optimal",
+           "devices_for", "every", "inference", "model_saved_bytes", "narayanan_days", "plan", "recipe", "saved",
+           "saved_bytes", "saved_total", "selective", "spacing_bytes", "square_root_spacing", "state_bytes", "training",
+           "training_days"]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mlsyslab.measure.matmul import tf32
 from mlsyslab.memory.checkpoint import every
+from mlsyslab.memory.lifetime import training
 from mlsyslab.model.attention import fused, written
 from mlsyslab.model.config import Config
 from mlsyslab.model.flops import training_flops
@@ -45,12 +46,16 @@ class Rung:
         return self.precision == "bf16" and self.weights == "fp32"
 
 
-def rungs(on_gpu: bool, larger: int = 4) -> list[Rung]:
-    """From the plainest to the fastest. Without a GPU there are no TF32, no CUDA graphs, and compiling takes too long."""
+def rungs(on_gpu: bool, larger: int = 4, fast_bf16: bool = True) -> list[Rung]:
+    """From the plainest to the fastest. Without a GPU there are no TF32, no CUDA graphs, and compiling takes too long.
+
+    fast_bf16: whether the device computes faster in bf16, as GPUs since 2020 and a few processors do; if not, the rungs
+    above the two in bf16 go on from fp32.
+    """
     fp32 = Rung("fp32")
     autocast = Rung("bf16 autocast", precision="bf16")
     weights = replace(autocast, name="bf16 weights", weights="bf16")
-    attention = replace(weights, name="fused attention", attention="fused")
+    attention = replace(weights if fast_bf16 else fp32, name="fused attention", attention="fused")
     batch = replace(attention, name="larger batch", larger=larger)
     if not on_gpu:
         optimizer = replace(batch, name="fused optimizer", fused_optimizer=True)
@@ -75,19 +80,21 @@ class Size:
     batch: int
 
 
-def sizes(on_gpu: bool, memory: float = 80e9) -> list[Size]:
-    """Three models, the largest first, that a device of so many bytes can train; small ones for a CPU.
+#: heads are 128 wide and the vocabulary is a multiple of 64, as matrix units like it
+GPU_SIZES = (Size("2.6B", Config(32, 2560, 20, 50_304, 2048), 2), Size("1.3B", Config(24, 2048, 16, 50_304, 2048), 2),
+             Size("760M", Config(24, 1536, 12, 50_304, 2048), 4), Size("350M", Config(24, 1024, 8, 50_304, 1024), 8),
+             Size("124M", Config(12, 768, 6, 50_304, 1024), 8), Size("30M", Config(6, 384, 3, 50_304, 512), 8))
+CPU_SIZES = (Size("0.9M", Config(4, 128, 4, 1024, 128), 2), Size("0.4M", Config(3, 96, 4, 1024, 64), 2),
+             Size("0.2M", Config(2, 64, 2, 1024, 64), 2))
 
-    Heads are 128 wide and the vocabulary is a multiple of 64 in the GPU's, as its matrix units like it.
-    """
-    if not on_gpu:
-        return [Size("3M", Config(4, 256, 4, 1024, 128), 4), Size("1M", Config(4, 128, 4, 1024, 128), 4),
-                Size("0.3M", Config(2, 64, 2, 1024, 64), 4)]
-    every_size = [Size("2.6B", Config(32, 2560, 20, 50_304, 2048), 2), Size("1.3B", Config(24, 2048, 16, 50_304, 2048), 4),
-                  Size("760M", Config(24, 1536, 12, 50_304, 2048), 4), Size("350M", Config(24, 1024, 8, 50_304, 1024), 8),
-                  Size("124M", Config(12, 768, 6, 50_304, 1024), 8), Size("30M", Config(6, 384, 3, 50_304, 512), 8)]
-    fits = [i for i, limit in enumerate((200e9, 75e9, 38e9, 20e9, 10e9, 0)) if memory >= limit]
-    return [every_size[i] for i in fits[0:1] + [j for j in (fits[0] + 2, fits[0] + 3) if j < len(every_size)]]
+
+def sizes(memory: float | None = None) -> list[Size]:
+    """Three models, the largest first: on a GPU of so many bytes the largest whose first rung fits by prediction, and every
+    second smaller one; without one (None) small ones for a CPU."""
+    if memory is None:
+        return list(CPU_SIZES)
+    fit = [size for size in GPU_SIZES if training(size.config, size.batch, device="cuda").peak < 0.9 * memory]
+    return fit[::2][:3]
 
 
 class Training:
@@ -144,9 +151,10 @@ class Training:
         autocast = torch.autocast(self.device.type, torch.bfloat16) if self.rung.autocast else nullcontext()
         self.optimizer.zero_grad()
         with autocast:
-            self.loss = self.model.loss(self.tokens, self.targets)
-        self.loss.backward()
+            loss = self.model.loss(self.tokens, self.targets)
+        loss.backward()
         self.optimizer.step()
+        self.loss = loss.detach()
 
     def _captured(self) -> Callable[[], None]:
         """Record one step's kernels, after warming up on a stream of its own; to replay it costs one launch."""
