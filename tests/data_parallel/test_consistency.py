@@ -30,7 +30,8 @@ from mlsyslab.data_parallel import (
 )
 
 MODELS = [BSP(), SSP(0), SSP(1), SSP(3), ASP()]
-STRAGGLERS = [Steady(), Steady(jitter=0.3), Slow(factors={1: 3.0}, jitter=0.1), Transient(probability=0.2), HeavyTailed(shape=1.5)]
+STRAGGLERS = [Steady(), Steady(jitter=0.3), Slow(factors={1: 3.0}, jitter=0.1), Transient(probability=0.2),
+              HeavyTailed(shape=1.5)]
 CLOCKS = 15
 
 
@@ -84,7 +85,8 @@ def test_what_stragglers_are_like():
 
 
 @pytest.mark.parametrize("make", [lambda: Steady(0), lambda: Steady(jitter=2), lambda: Slow(factors={0: 0}),
-                                  lambda: Transient(probability=2), lambda: Transient(factor=0), lambda: HeavyTailed(shape=1)])
+                                  lambda: Transient(probability=2), lambda: Transient(factor=0),
+                                  lambda: HeavyTailed(shape=1)])
 def test_stragglers_that_cannot_be(make):
     with pytest.raises(ValueError, match="more than 0|above 0|more than 1"):
         make()
@@ -151,7 +153,7 @@ def test_a_broken_bound_is_told():
     run = record(ASP(), Slow(factors={0: 100.0}))
     strict = Setup(1, SSP(2))
     run.job = Job(run.job.task, CLOCKS, strict, run.job.straggler)
-    with pytest.raises(BoundBroken, match=r"worker \d had shard 0 for clock 3, when the slowest had completed 0: 3 ahead, and 2"):
+    with pytest.raises(BoundBroken, match=r"worker \d had shard 0 for clock 3, when the slowest .* 0: 3 ahead, and 2 are"):
         check_bound(run)
 
 
@@ -169,11 +171,18 @@ def test_histogram_of_staleness(workers):
     assert even.most_common(1)[0][0] == workers - 1
 
 
-def test_stale_gradients_cost_steps_and_save_time():
-    """A loss is reached by ASP in less time than by BSP when a worker is slow, and BSP needs fewer gradients for it."""
-    def to_reach(model, loss):
-        job = Job(spirals(4), 150, Setup(1, model, SGD(0.5)), Transient(probability=0.1, factor=10.0))
-        return next((time for time, _, found in loss_curve(play(job)) if found < loss), math.inf)
+def to_reach(loss, model, rule, workers, clocks, straggler):
+    """Seconds until some worker has values of this loss."""
+    record = play(Job(spirals(workers), clocks, Setup(1, model, rule), straggler))
+    return next((time for time, _, found in loss_curve(record) if found < loss), math.inf)
 
-    bsp, ssp, asp = (to_reach(model, 0.62) for model in (BSP(), SSP(3), ASP()))
-    assert asp < ssp < bsp < math.inf
+
+def test_not_waiting_saves_time():
+    bsp, ssp, asp = (to_reach(0.2, model, SGD(0.4), 4, 40, Transient(probability=0.1, factor=10.0))
+                     for model in (BSP(), SSP(3), ASP()))
+    assert 2 * asp < 1.5 * ssp < bsp < math.inf
+
+
+def test_stale_gradients_do_harm_where_steps_are_long():
+    bsp, asp = (to_reach(0.1, model, SGD(0.4, momentum=0.9), 8, 20, HeavyTailed(shape=1.5)) for model in (BSP(), ASP()))
+    assert bsp < math.inf == asp

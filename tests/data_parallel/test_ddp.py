@@ -168,8 +168,8 @@ class Layers(nn.Module):
 def step_time(p, number, width, seconds, link, bucket_bytes):
     """Virtual seconds of the second step, and the overlap of all."""
     def run(comm, _):
-        ddp = DistributedDataParallel(Layers(number, width), comm, first_bucket_bytes=bucket_bytes, bucket_bytes=bucket_bytes,
-                                      algorithm="ring", seconds=lambda name, parameter: seconds)
+        ddp = DistributedDataParallel(Layers(number, width), comm, first_bucket_bytes=bucket_bytes,
+                                      bucket_bytes=bucket_bytes, algorithm="ring", seconds=lambda name, parameter: seconds)
         times = []
         for _ in range(2):
             comm.barrier()

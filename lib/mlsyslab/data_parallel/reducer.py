@@ -49,7 +49,7 @@ class Reducer:
         if not self.running:
             self._begin()
         if i in self.placed:
-            raise RuntimeError(f"rank {self.comm.rank}: a gradient of {self.names[i]} came, and the outputs of the forward didn't "
+            raise RuntimeError(f"rank {self.comm.rank}: a gradient of {self.names[i]} came, and the forward's outputs didn't "
                                "show that they depend on it. Checkpoint with use_reentrant=False")
         self.arrived.append(i)
         self._put(i)
@@ -85,8 +85,8 @@ class Reducer:
             names = ", ".join(self.names[i] for i in lacking[:5]) + (", …" if len(lacking) > 5 else "")
             raise RuntimeError(f"rank {self.comm.rank}: this backward gave no gradient for {names} ({len(lacking)} of "
                                f"{len(self.parameters)} parameters), and the other ranks wait for it. If the loss doesn't "
-                               "always depend on all parameters: find_unused_parameters=True. (A checkpoint runs a backward of "
-                               "its own, unless use_reentrant=False.)")
+                               "always depend on all parameters: find_unused_parameters=True. (A checkpoint runs a backward "
+                               "of its own, unless use_reentrant=False.)")
         for i in range(len(self.parameters)):
             if i not in self.placed:  # an output depends on it, and the loss doesn't
                 self._put(i)

@@ -58,7 +58,7 @@ def logistic(workers: int, points: int = 512, dimensions: int = 16, rows: int = 
     x = torch.randn(points, dimensions, generator=generator, dtype=torch.float64)
     x = x / x.norm(dim=1, keepdim=True)
     direction = torch.randn(dimensions, generator=generator, dtype=torch.float64)
-    noise = 0.3 * torch.randn(points, generator=generator, dtype=torch.float64)
+    noise = 1.5 * torch.randn(points, generator=generator, dtype=torch.float64)
     y = (x @ direction + noise > 0).long()
     start = {"w": torch.zeros(dimensions, dtype=torch.float64)}
     return Task(start, x, y, lambda values, x: x @ values["w"], workers, rows)
@@ -67,11 +67,10 @@ def logistic(workers: int, points: int = 512, dimensions: int = 16, rows: int = 
 def spirals(workers: int, points: int = 512, width: int = 32, rows: int = 16, seed: int = 0) -> Task:
     """Which of two spirals a point in the plane is on, learned by a network of three layers."""
     generator = torch.Generator().manual_seed(seed)
-    turn = torch.rand(points, generator=generator) * 3 * math.pi + 0.5
-    y = torch.arange(points) % 2
-    angle = turn + math.pi * y
-    x = torch.stack([turn * angle.cos(), turn * angle.sin()], dim=1) / 10
-    x = x + 0.01 * torch.randn(points, 2, generator=generator)
+    way, y = torch.rand(points, generator=generator), torch.arange(points) % 2
+    angle = math.pi * (1.5 * way + y)
+    x = (0.15 + 0.85 * way)[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1)
+    x = x + 0.02 * torch.randn(points, 2, generator=generator)
     start, shapes = {}, {"1": (width, 2), "2": (width, width), "3": (2, width)}
     for name, (outputs, inputs) in shapes.items():
         start[f"weight{name}"] = torch.randn(outputs, inputs, generator=generator) * math.sqrt(2 / inputs)
