@@ -67,7 +67,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.line, self.withheld, self.kept, self.asked = line, withheld, kept, asked
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if within(name, QUIET) or (within(name, self.withheld) and not within(name, self.kept)):
+        if within(name, (*QUIET, *self.withheld)) and not within(name, self.kept):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
@@ -75,11 +75,14 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return (Quiet if within(spec.name, QUIET) else Withheld)(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
+        folder, *_ = sys.modules["mlsyslab"].__path__
+        module.__path__ = ["/".join((folder, *module.__name__.split(".")[1:]))]
         for name in self.asked.get(module.__name__, ()):
             setattr(module, name, self.remote(module.__name__, name))
-        for name in self.kept:
-            if name.rpartition(".")[0] == module.__name__:
-                self.keep(module, name)
+        if isinstance(module, Withheld):
+            for name in self.kept:
+                if name.rpartition(".")[0] == module.__name__:
+                    keep(module, name)
 
     def remote(self, module: str, name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -88,13 +91,12 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         call.__module__ = module
         return call
 
-    def keep(self, package: ModuleType, name: str) -> None:
-        """Load a module of a withheld package, and let the package have what it names."""
-        package.__path__ = [f"{sys.modules['mlsyslab'].__path__[0]}/{'/'.join(package.__name__.split('.')[1:])}"]
-        sys.modules[package.__name__] = package
-        module = importlib.import_module(name)
-        for public in getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")]):
-            setattr(package, public, getattr(module, public))
+
+def keep(package: ModuleType, name: str) -> None:
+    """Let a withheld package have what one of its modules names."""
+    module = importlib.import_module(name)
+    for public in getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")]):
+        setattr(package, public, getattr(module, public))
 
 
 def within(name: str, modules: Any) -> bool:

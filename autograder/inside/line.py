@@ -54,6 +54,7 @@ class Line:
         self.here = threading.local()
         self.here.strand = self.main
         self.serve: Any = None
+        self.asked = False  # whether something was asked for outside of a call, where nobody can answer
 
     # -- frames -------------------------------------------------------------------------------------------------------
 
@@ -175,6 +176,7 @@ class Line:
         """
         me = getattr(self.here, "strand", None)
         if me is None or me is self.main:
+            self.asked = True
             raise RuntimeError("a communicator belongs to the thread that its rank's function was called on")
         if me.forgotten:
             raise Ended

@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 
-from mlsyslab.comm.communicator import Communicator
+from mlsyslab.check.products import Products
+from mlsyslab.check.runs import run
+from mlsyslab.comm import Communicator, Deadlock
 
 from .errors import described
-from .line import Line, Strand
+from .line import Ended, Line, Strand
+from .log import Logged, Steps
 from .notebook import Notebook
 from .ranks import Locals, RemoteCommunicator
 
@@ -29,16 +32,37 @@ class Server:
                 order, *about = self.line.next(self.line.main)
             except (EOFError, OSError):
                 return
-            self.line.send(*getattr(self, f"on_{order}")(*about))
+            self.line.send("answer", getattr(self, f"on_{order}")(*about))
 
-    def on_cell(self, source: str, file: str) -> tuple[Any, ...]:
-        return "ran", self.notebook.run(source, file)
+    def on_cell(self, source: str, file: str) -> str | None:
+        return self.notebook.run(source, file)
 
-    def on_names(self, names: list[str]) -> tuple[Any, ...]:
-        return "names", [self.notebook.kind(name) for name in names]
+    def on_names(self, names: list[str]) -> list[str]:
+        return [self.notebook.kind(name) for name in names]
 
-    def on_value(self, name: str) -> tuple[Any, ...]:
-        return "value", self.notebook.names.get(name)
+    def on_value(self, name: str) -> Any:
+        return self.notebook.names.get(name)
+
+    def on_run(self, name: str, arguments: list[list[Any]], link: Any, forbidden: list[str] | None, timeout: float,
+               watch: bool) -> dict[str, Any] | None:
+        """Run a function of the student on all ranks; None where it asks for what only the judge can do."""
+        fn = self.notebook.names[name]
+        lanes = [Steps() for _ in arguments]
+
+        def rank(comm: Communicator, *own: Any) -> Any:
+            steps = lanes[comm.rank]
+            return steps.run(fn, Logged(comm, steps), *own)
+
+        self.line.asked = False
+        told = {"steps": lanes, "error": None, "endless": None, "results": [], "changed": [], "held": {}, "live": []}
+        try:
+            done = run(rank, [tuple(own) for own in arguments], link, forbidden, timeout, watch)
+            told |= {"results": done.results, "changed": done.changed, "held": done.held,
+                     "live": [[live.peak, live.at_peak] for live in done.live]}
+        except Exception as error:
+            endless = isinstance(error, Deadlock) and error.why
+            told["endless" if endless else "error"] = described(error)
+        return None if self.line.asked else told
 
     def communicator(self, parts: list[Any]) -> RemoteCommunicator:
         return RemoteCommunicator(self.line, self.locals, *parts)
@@ -47,7 +71,9 @@ class Server:
         kind, number, *about = message
         try:
             return self.local(number, *about) if kind == "side" else self.function(number, *about)
-        except Exception as error:
+        except Ended:
+            raise
+        except BaseException as error:
             return "raise", number, described(error)
 
     def local(self, number: int, which: int, comm: Communicator) -> tuple[Any, ...]:
@@ -59,8 +85,6 @@ class Server:
         fn = self.notebook.names[name]
         before = copied(args)
         if counting:
-            from .products import Products
-
             with Products() as products:
                 result = fn(*args, **kwargs)
             count = products.number

@@ -178,15 +178,16 @@ class Warm:
         from inside.line import Line
         from inside.notebook import Notebook
         from inside.ranks import Locals
-        from inside.serve import Server
         from inside.vocabulary import coder
 
-        sys.path.remove(job["inside"])
         torch.set_num_threads(1)
-        self.server = Server
         self.locals = Locals()
         self.line = Line(Silent(), coder())
         sys.meta_path.insert(0, Finder(self.line, job["withheld"], job["kept"], job["asked"]))
+        from inside.serve import Server  # watches with what is left of the checks
+
+        sys.path.remove(job["inside"])
+        self.server = Server
         self.notebook = Notebook(self.line)
         for file, source in job["cells"]:
             self.notebook.run(source, file)

@@ -6,7 +6,6 @@ import builtins
 import dis
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from types import CodeType
 
@@ -17,7 +16,10 @@ from nbgrader.utils import is_grade, is_solution, is_task
 
 from autograder.inside.places import CELL
 from autograder.sandbox import Library, library_folder
+from mlsyslab.check.withheld import withheld
 
+#: modules of the checks that watch a student's function, and know no answer
+WATCHING = tuple(f"mlsyslab.check.{name}" for name in ("elsewhere", "live", "messages", "products", "runs"))
 TEXT, SETUP, SOLUTION, TEST, MANUAL = "text", "setup", "solution", "test", "manual"
 
 
@@ -74,6 +76,10 @@ class Lab:
                 found[-1].points[part.name] = float(part.cell.metadata.nbgrader.points)
         return [exercise for exercise in found if exercise.points]
 
+    def exercise_of(self, part: Part) -> str:
+        """The name of the exercise that a test cell grades."""
+        return next((exercise.name for exercise in self.exercises if part.name in exercise.points), "")
+
     @cached_property
     def first(self) -> int:
         """The number of the first cell in which a student writes; those before it are the same for everyone."""
@@ -102,7 +108,7 @@ class Lab:
         """What of mlsyslab students find: `mlsyslab.check.LAB` says what it withholds, by default the module of its name."""
         root = library_folder()
         rules = withheld(self.name)
-        kept = tuple(name for names in rules.values() for name in names.kept)
+        kept = WATCHING + tuple(name for names in rules.values() for name in names.kept)
         hidden = [root / name for name in ("check", "draw", "bench")] + [path_of(root, name) for name in rules]
         return Library(tuple(path for path in hidden if path.exists()), tuple(path_of(root, name) for name in kept),
                        tuple(rules), kept, {name: names.asked for name, names in rules.items()})
@@ -111,15 +117,6 @@ class Lab:
     def cells(self) -> list[tuple[str, str]]:
         """What the warm process runs before anybody's code."""
         return [(part.file, part.cell.source) for part in self.parts[:self.first] if part.role == SETUP]
-
-
-def withheld(lab: str) -> dict:
-    """Modules that a lab keeps from its students while it is graded."""
-    try:
-        check = import_module(f"mlsyslab.check.{lab}")
-    except ModuleNotFoundError:
-        return {}
-    return dict(getattr(check, "WITHHELD", {}))
 
 
 def path_of(root: Path, module: str) -> Path:

@@ -44,7 +44,7 @@ class Outputs(list):
         kept = {name: text for name, text in known if name in SHOWN and isinstance(text, str)}
         if kept and self.room(sum(map(len, kept.values()))):
             more = {"execution_count": None} if kind == "execute_result" else {}
-            self.append(new_output(kind if kind in ("display_data", "execute_result") else "display_data", kept, **more))
+            self.append(new_output("execute_result" if more else "display_data", kept, **more))
 
     def error(self, name: str, text: str, traceback: str = "") -> None:
         """Always kept: it tells why."""

@@ -106,6 +106,22 @@ class Pipe:
         else:
             self.child.error = -1
 
+    def ask(self, *question: Any) -> Any:
+        """Ask the child's main thread; what it shows meanwhile goes into the outputs."""
+        self.send(*question)
+        while True:
+            kind, *about = self.read()
+            if kind == "display" and len(about) == 2:
+                self.outputs.display(*about)
+            elif kind == "error" and len(about) == 3:
+                self.outputs.error(*map(str, about))
+            elif kind == "clear":
+                self.outputs.clear()
+            elif kind == "answer" and len(about) == 1:
+                return about[0]
+            else:
+                raise self.stop("it spoke out of turn")
+
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     def allow(self, seconds: float, words: str) -> None:

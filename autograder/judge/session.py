@@ -49,23 +49,10 @@ class Session:
         return pipe
 
     def _ask(self, outputs: Outputs, *question: Any) -> Any:
-        """Ask the main thread; what it shows meanwhile goes into `outputs`. Raises Gone."""
-        pipe = self.pipe
-        pipe.outputs = outputs
-        pipe.allow(self.limits.cell, f"time: it ran longer than {self.limits.cell:g} s")
-        pipe.send(*question)
-        while True:
-            kind, *about = pipe.read()
-            if kind == "display" and len(about) == 2:
-                outputs.display(str(about[0]), about[1])
-            elif kind == "error" and len(about) == 3:
-                outputs.error(*map(str, about))
-            elif kind == "clear":
-                outputs.clear()
-            elif kind in ("ran", "names", "value") and len(about) == 1:
-                return about[0]
-            else:
-                raise pipe.stop("it spoke out of turn")
+        """Ask the child; what it shows meanwhile goes into `outputs`. Raises Gone."""
+        self.pipe.outputs = outputs
+        self.pipe.allow(self.limits.cell, f"time: it ran longer than {self.limits.cell:g} s")
+        return self.pipe.ask(*question)
 
     def run(self, file: str, source: str) -> tuple[Outputs, str | None]:
         """Run one cell; returns what it showed, and which limit ended it."""
@@ -95,7 +82,7 @@ class Session:
 
     def during(self, outputs: Outputs, action: Callable[[], Any]) -> str | None:
         """Let `action` call the student's functions; returns which limit ended the child, if one did."""
-        pipe = self.ready()
+        pipe = self.pipe
         pipe.outputs = outputs
         pipe.allow(self.limits.cell, f"time: it ran longer than {self.limits.cell:g} s")
         action()

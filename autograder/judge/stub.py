@@ -2,46 +2,88 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from autograder.inside.errors import Forbidden as ForbiddenInside
-from autograder.inside.errors import described, rebuilt
+from autograder.inside.errors import described
 from autograder.judge.frames import call_at, raise_at
 from autograder.judge.pipe import Gone, Pipe
+from autograder.judge.replay import Forged, replay
+from autograder.judge.told import error_of, nonnegative, positive
+from mlsyslab.check import runs
+from mlsyslab.check.elsewhere import Elsewhere
 from mlsyslab.check.messages import Forbidden
-from mlsyslab.comm import Communicator
-
-LARGEST_WORLD = 1024
+from mlsyslab.comm import Communicator, Network
 
 
-class Stub:
+class Stub(Elsewhere):
     """A student's function, by its name.
 
+    pipe: to a child in which it is defined.
     allowed: which functions of the library it may have the judge call, as (module, name) -> function or None.
     """
 
-    def __init__(self, pipe: Callable[[], Pipe], name: str, allowed: Callable[[str, str], Callable | None]):
+    def __init__(self, pipe: Pipe, name: str, allowed: Callable[[str, str], Callable | None]):
         self.pipe, self.allowed = pipe, allowed
         self.__name__ = self.__qualname__ = name
-        self.counts_products = False
-        self.products = 0
+        self.step_by_step = False  # whether it has asked for functions of the library, which the judge calls
 
     def __repr__(self) -> str:
         return f"<function {self.__name__}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        pipe = self.pipe()
-        call = Call(pipe, self.allowed)
-        answer = call.run("call", self.__name__, call.out(list(args)), call.out(kwargs), self.counts_products)
-        result, changed, self.products = answer
+        return self._call(args, kwargs)[0]
+
+    def counted(self, *args: Any) -> tuple[Any, int, bool]:
+        result, changed, products = self._call(args, {}, True)
+        return result, products if type(products) is int else 0, bool(changed)
+
+    def _call(self, args: tuple, kwargs: dict[str, Any], counting: bool = False) -> tuple[Any, Any, Any]:
+        call = Call(self.pipe, self.allowed)
+        result, changed, products = call.run("call", self.__name__, call.out(list(args)), call.out(kwargs), counting)
         for place, new in changed if isinstance(changed, list) else []:
             if type(place) is int and 0 <= place < len(args):
                 write_back(args[place], new)
-        return result
+        return result, changed, products
+
+    def run(self, arguments: Sequence[tuple], link: Network, forbidden: Sequence[str] | None, timeout: float,
+            watch: bool) -> runs.Outcome:
+        """All ranks run in the sandbox, and what they did is done again here; or step by step, where they need help."""
+        if not self.step_by_step and type(link) in self.pipe.coder.known.values():
+            told = self.pipe.ask("run", self.__name__, list(map(list, arguments)), link, forbidden, timeout, watch)
+            self.step_by_step = not isinstance(told, dict)
+            if not self.step_by_step:
+                return self._replayed(told, arguments, link, timeout)
+        return runs.run(lambda comm, *own: self(comm, *own), arguments, link, forbidden, timeout)
+
+    def _replayed(self, told: dict[str, Any], arguments: Sequence[tuple], link: Network, timeout: float) -> runs.Outcome:
+        lanes, p = told["steps"], len(arguments)
+        if told["endless"] is not None:
+            raise error_of(told["endless"])
+        if not any(lanes) and told["error"] is not None:
+            raise error_of(told["error"])
+        done = runs.run(lambda comm, rank: replay(comm, lanes[rank]), [(rank,) for rank in range(p)], link, timeout=timeout)
+        if told["error"] is not None:
+            raise error_of(told["error"])
+        if len(told["results"]) != p:
+            raise Forged("it gave back too few results")
+        live = [watched(*of) for of in told["live"]]
+        return replace(done, results=told["results"], changed=told["changed"], held=told["held"], live=live)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What `Live` saw of a rank's memory in the sandbox."""
+
+    peak: int
+    at_peak: list[int]
+
+
+def watched(peak: Any, at_peak: Any) -> Watched:
+    return Watched(nonnegative(peak), [nonnegative(size) for size in at_peak])
 
 
 def write_back(old: Any, new: Any) -> None:
@@ -110,11 +152,7 @@ class Call:
             else:
                 pipe.stop("time: it went on after its run had been ended")
             raise
-        return raise_at(message[2][3], self.error(message[2]))
-
-    def error(self, told: Any) -> Exception:
-        error = rebuilt(told)
-        return Forbidden(*error.args) if isinstance(error, ForbiddenInside) else error
+        return raise_at(message[2][3], error_of(message[2]))
 
     def serve(self, what: Any, about: Any, place: Any, freed: Any, changed: Any) -> tuple[Any, ...]:
         """Do what a rank asks for; its errors are the rank's to handle."""
@@ -145,7 +183,7 @@ class Call:
 
     def named(self, comm: Communicator) -> list[Any]:
         self.comms.append(comm)
-        return [len(self.comms) - 1, comm.rank, list(comm.ranks), network_of(comm), comm.life]
+        return [len(self.comms) - 1, comm.rank, list(comm.ranks), comm.network, comm.life]
 
     def comm(self, number: Any) -> Communicator:
         if type(number) is not int or not 0 <= number < len(self.comms):
@@ -203,9 +241,7 @@ class Call:
     # -- work ---------------------------------------------------------------------------------------------------------
 
     def do_combined(self, place, comm, nbytes):
-        if type(nbytes) is not int or nbytes < 0:
-            raise ValueError(f"combine: {nbytes!r} bytes")
-        self.comm(comm)._combined(self.comm(comm).now(), nbytes)
+        self.comm(comm)._combined(self.comm(comm).now(), nonnegative(nbytes))
 
     def do_compute(self, place, comm, seconds, label):
         call_at(place, self.comm(comm).compute, positive(seconds), str(label))
@@ -257,14 +293,3 @@ class Ref:
 
     def __init__(self, parts: Any):
         self.parts = parts
-
-
-def positive(seconds: Any) -> float:
-    if not isinstance(seconds, (int, float)) or not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(f"{seconds!r} seconds: work takes 0 seconds or more")
-    return float(seconds)
-
-
-def network_of(comm: Communicator) -> Any:
-    """What its messages cost."""
-    return comm.network

@@ -9,6 +9,8 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy
@@ -22,6 +24,7 @@ from autograder.judge.session import Session
 from autograder.judge.stub import Stub
 from mlsyslab.check import inputs
 from mlsyslab.check.messages import is_number
+from mlsyslab.check.withheld import withheld
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Tests:
         self.lab, self.seed = lab, seed
         self.own: dict[str, Any] = {"__name__": "__main__"}  # what the lab's own cells define
         self.done: set[int] = set()
+        found = find_spec(f"mlsyslab.check.{lab.name}")
+        self.checks = vars(import_module(found.name)) if found else {}
 
     def names(self, part: Part) -> dict[str, Any]:
         """The lab's own names for a test cell, which are the same for every submission."""
@@ -53,6 +58,7 @@ class Tests:
     def run(self, part: Part, session: Session, names: dict[str, Any], most: int) -> Tested:
         """Run one test cell.  names: what earlier test cells have defined.  most: bytes that it may show."""
         outputs, limit, points = Outputs(most), None, 0.0
+        self.forbidden = getattr(self.checks.get(self.lab.exercise_of(part)), "forbidden", ())
         said = Said(outputs)
         os.environ[inputs.SEED] = self.seed
         for seed in (random.seed, torch.manual_seed, numpy.random.seed):
@@ -64,6 +70,7 @@ class Tests:
                 points = earned(part, names, outputs)
 
         try:
+            session.ready()
             names.update({**self.names(part), **names})
             names.update(self.theirs(part, session))
             limit = session.during(outputs, test)
@@ -81,13 +88,17 @@ class Tests:
         found = {}
         for name, kind in zip(wanted, session.kinds(wanted) if wanted else [], strict=True):
             if kind == "function":
-                found[name] = Stub(session.ready, name, self.allowed)
+                found[name] = Stub(session.pipe, name, self.allowed)
             elif kind == "value":
                 found[name] = session.value(name)
         return found
 
     def allowed(self, module: str, name: str) -> Callable[..., Any] | None:
-        return None
+        """The function of a withheld module that the judge calls for a student; None where he may not ask for it."""
+        rules = withheld(self.lab.name).get(module)
+        if rules is None or name not in rules.asked or self.forbidden is None or name in self.forbidden:
+            return None
+        return getattr(import_module(module), name)
 
 
 class Said(io.TextIOBase):

@@ -61,10 +61,12 @@ class Check(ABC):
     from the secret seed.
 
     name: of the student's function.  timeout: seconds after which a call that still goes on is ended.
+    forbidden: the functions of a withheld module that it may not ask for while it is graded (None: all of them).
     """
 
     name: str
     timeout: float = 10.0
+    forbidden: Sequence[str] | None = ()
 
     @abstractmethod
     def cases(self, rng: Random) -> list[Case]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from mlsyslab.check.elsewhere import Elsewhere
 from mlsyslab.check.live import Live
 from mlsyslab.check.messages import Forbidden
 from mlsyslab.comm import Communicator, Network, Trace, simulate
@@ -163,6 +164,8 @@ def run(fn: Callable[..., Any], arguments: Sequence[tuple], link: Network, forbi
     timeout: real seconds after which a run that still goes on is ended.
     watch: whether to watch the memory of each rank's tensors, which makes every operation on them slower.
     """
+    if isinstance(fn, Elsewhere):
+        return fn.run(arguments, link, forbidden, timeout, watch)
     sent: list[Sent] = []
     held = Held()
     given = [tuple(map(copied, own)) for own in arguments]

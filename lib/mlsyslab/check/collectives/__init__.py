@@ -5,6 +5,10 @@ from mlsyslab.check.collectives.costs import Cost, Crossover
 from mlsyslab.check.collectives.deadlock import DeadlockCycle, Exchange
 from mlsyslab.check.collectives.ring import RingAllGather, RingReduceScatter
 from mlsyslab.check.collectives.tree import MstBroadcast, MstScatter
+from mlsyslab.check.withheld import Withheld
+
+WITHHELD = {"mlsyslab.collectives": Withheld(asked=("all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "cost",
+                                                    "gather", "reduce", "reduce_scatter", "scatter"))}
 
 mst_broadcast = MstBroadcast()
 mst_scatter = MstScatter()

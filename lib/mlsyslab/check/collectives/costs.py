@@ -58,6 +58,7 @@ def measured_phase(op: str, algorithm: str, p: int) -> list[float]:
 
 class Cost(Formula):
     name = "cost"
+    forbidden = ("cost",)
 
     def cases(self, rng: Random) -> list[Case]:
         sizes = [4, 3, 8, 2, 5, rng.randint(9, 24), 16, 1]

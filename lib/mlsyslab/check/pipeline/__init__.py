@@ -7,6 +7,9 @@ from mlsyslab.check.pipeline.memory import PeakActivations
 from mlsyslab.check.pipeline.split import BackwardInput, BackwardWeights
 from mlsyslab.check.pipeline.stages import Partition
 from mlsyslab.check.pipeline.versions import PipedreamVersions, VersionsHeld
+from mlsyslab.check.withheld import Withheld
+
+WITHHELD = {"mlsyslab.pipeline": Withheld(kept=("mlsyslab.pipeline.schedule",))}
 
 inference_bubble = InferenceBubble()
 gpipe = Gpipe()

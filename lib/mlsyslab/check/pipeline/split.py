@@ -8,11 +8,12 @@ from random import Random
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from mlsyslab.check import inputs
+from mlsyslab.check.elsewhere import Elsewhere
 from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import Forbidden, alike, article, count, values
+from mlsyslab.check.messages import alike, article, count, values
+from mlsyslab.check.products import Products
 from mlsyslab.comm.communicator import describe
 
 Tensors = list[torch.Tensor]
@@ -37,23 +38,6 @@ def stage(rng: Random, layers: int, rows: int) -> tuple[Tensors, Tensors, torch.
     return weights, given, gradient, back, arrived
 
 
-class Products(TorchFunctionMode):
-    """Counts the matrix products that are called for, and keeps autograd out."""
-
-    NAMES = ("matmul", "mm", "bmm", "addmm", "mv", "dot", "vdot", "inner", "outer", "einsum", "tensordot", "linear")
-
-    def __init__(self):
-        super().__init__()
-        self.number = 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        name = getattr(func, "__name__", "").strip("_")
-        if name in ("backward", "grad"):
-            raise Forbidden("autograd is called: in this exercise you write what it does")
-        self.number += name.removeprefix("r") in self.NAMES
-        return func(*args, **(kwargs or {}))
-
-
 class Half(Formula):
     """Either half. Each takes one matrix product a layer; that it takes no more is what makes them halves."""
 
@@ -73,15 +57,18 @@ class Half(Formula):
     too_many: str
 
     def problem(self, fn, case):
-        self.products = Products()
         return super().problem(self.counted(fn), case)
 
     def counted(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn`, noting its matrix products and whether it changed what it was given."""
         def call(*given):
+            if isinstance(fn, Elsewhere):
+                came, self.products, self.changed = fn.counted(*given)
+                return came
             before = [list(map(torch.clone, tensors)) if isinstance(tensors, list) else tensors.clone() for tensors in given]
-            with self.products:
+            with Products() as products:
                 came = fn(*given)
+            self.products = products.number
             self.changed = not all(torch.equal(a, b) for old, new in zip(before, given, strict=True)
                                    for a, b in zip([*old], [*new], strict=True))
             return came
@@ -93,8 +80,8 @@ class Half(Formula):
         if self.changed:
             return "the values are right, but a tensor that was given was changed: don't compute in place on those"
         layers = case.traits["layers"]
-        if self.products.number > layers:
-            return (f"the values are right, but it computed {count(self.products.number, 'matrix product')} for "
+        if self.products > layers:
+            return (f"the values are right, but it computed {count(self.products, 'matrix product')} for "
                     f"{count(layers, 'layer')}; this half needs one a layer. {self.too_many}")
         return None
 

@@ -1,0 +1,134 @@
+"""What every rank of a run did, in its order, so that the judge can do it again and count it himself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from mlsyslab.comm.communicator import Communicator
+from mlsyslab.comm.lane import Died, Ended
+
+from .errors import described
+from .places import place
+
+
+class Steps(list):
+    """The steps of one lane: a rank's function, or what it started beside itself.
+
+    Each is [what, communicator, …, where]. The last one is ["return"] or ["raise", error]; a lane whose run ended elsewhere
+    has neither.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.comms = self.works = self.tasks = 0
+
+    def run(self, fn: Any, *args: Any) -> Any:
+        """Call a lane's function and note how it ends."""
+        try:
+            result = fn(*args)
+        except (Died, Ended):
+            raise
+        except BaseException as error:
+            self.append(["raise", described(error)])
+            raise
+        self.append(["return"])
+        return result
+
+
+class LoggedWork:
+    """A send or receive that is under way.  number: in its lane's steps."""
+
+    def __init__(self, comm: Logged, work: Any, number: int):
+        self.comm, self.work, self.number = comm, work, number
+
+    def wait(self) -> None:
+        self.comm._wait([self])
+
+
+class LoggedTask:
+    """A function that runs beside its rank."""
+
+    def __init__(self, steps: Steps, task: Any, number: int):
+        self.steps, self.task, self.number = steps, task, number
+
+    def wait(self) -> Any:
+        self.steps.append(["task", self.number, place()])
+        return self.task.wait()
+
+
+class Logged(Communicator):
+    """A rank's communicator that notes what is asked of it in `steps` before it is done."""
+
+    def __init__(self, inner: Communicator, steps: Steps):
+        self.inner, self.steps, self.number = inner, steps, steps.comms
+        steps.comms += 1
+        self.rank, self.size, self.ranks = inner.rank, inner.size, inner.ranks
+        self.device, self.life = inner.device, inner.life
+
+    @property
+    def network(self):
+        return self.inner.network
+
+    def _note(self, what: str, *about: Any) -> None:
+        self.steps.append([what, self.number, *about, place()])
+
+    def _isend(self, tensor, to, tag):
+        self._note("isend", tensor.detach().clone(), self.ranks.index(to), tag)
+        return self._begun(self.inner._isend(tensor, to, tag))
+
+    def _irecv(self, out, source, tag):
+        self._note("irecv", out.dtype, list(out.shape), self.ranks.index(source), tag)
+        return self._begun(self.inner._irecv(out, source, tag))
+
+    def _begun(self, work: Any) -> LoggedWork:
+        self.steps.works += 1
+        return LoggedWork(self, work, self.steps.works - 1)
+
+    def _wait(self, works: Sequence[LoggedWork]) -> None:
+        self._note("wait", [work.number for work in works])
+        self.inner._wait([work.work for work in works])
+
+    def _wait_any(self, works: Sequence[LoggedWork]) -> int:
+        self._note("wait_any", [work.number for work in works])
+        return self.inner._wait_any([work.work for work in works])
+
+    def _combined(self, start, nbytes):
+        self._note("combined", nbytes)
+        self.inner._combined(start, nbytes)
+
+    def compute(self, seconds, label=""):
+        self._note("compute", seconds, str(label))
+        self.inner.compute(seconds, label)
+
+    @contextmanager
+    def work(self, label="", seconds=0.0):
+        self._note("begin", str(label), seconds)
+        with self.inner.work(label, seconds):
+            yield
+        self._note("end")
+
+    def now(self):
+        return self.inner.now()
+
+    def record(self, kind, start, end, bytes=0, peer=-1, label=""):
+        raise PermissionError("comm.record: the trace of a graded run is written by the grader alone")
+
+    def start(self, fn, *args):
+        own = Steps()
+        self._note("start", own)
+
+        def beside(side: Communicator, *given: Any) -> Any:
+            return own.run(fn, Logged(side, own), *given)
+
+        self.steps.tasks += 1
+        return LoggedTask(self.steps, self.inner.start(beside, *args), self.steps.tasks - 1)
+
+    def barrier(self):
+        self._note("barrier")
+        self.inner.barrier()
+
+    def split(self, color, key=None):
+        self._note("split", color, key)
+        return Logged(self.inner.split(color, key), self.steps)
