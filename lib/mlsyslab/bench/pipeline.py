@@ -29,7 +29,7 @@ THEIRS = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
 ROWS, WIDTH, LAYERS = 32, 256, 4  # of a microbatch; of a layer; of a stage
 WARM_UP, STEPS = 3, 15
 HEAVY = 512  # rows and width where a stage works long enough to compare its bubble
-LASTS = 0.02  # s, a modelled forward
+LASTS = 0.03  # s, a modelled forward
 GROWING = [(8, 128), (16, 512), (32, 1024), (64, 2048)]  # (p, m), with 4 chunks a rank
 
 
