@@ -54,7 +54,7 @@ def test_a_layer_on_a_gpu_is_korthikantis_and_the_statistics(name):
     for recompute in (None, "selective"):
         kept = saved(c, 2, dtype=torch.bfloat16, recompute=recompute, device="cuda")
         a_layer = saved_total([k for k in kept if k.part in ("block", "attention", "core", "MLP")]) / c.layers
-        assert a_layer - 4 * 4 * 2 * c.sequence == activation_bytes(c, 2, recompute=recompute)
+        assert a_layer - 4 * 4 * 2 * c.sequence == pytest.approx(activation_bytes(c, 2, recompute=recompute), rel=1e-12)
     kept = saved(c, 2, dtype=torch.bfloat16, recompute="full", device="cuda")
     assert next(k.bytes for k in kept if k.part == "block") == activation_bytes(c, 2, recompute="full")
 
@@ -82,7 +82,7 @@ def test_gpt3_at_its_layers_boundaries_is_a_small_part():
     """Counting one tensor a layer, as at a layer's boundary, leaves out more than nine tenths of what a layer keeps."""
     c = published("gpt3-175b").config
     boundary = 2 * c.sequence * c.hidden
-    assert activation_bytes(c, 1) / boundary == pytest.approx((34 + 5 * 96 * 2048 / 12_288) / 2) > 50
+    assert activation_bytes(c, 1) / boundary == pytest.approx((34 + 5 * 96 * 2048 / 12_288) / 2)  # 57 of them
 
 
 def test_memory_that_is_shared_counts_once_and_weights_do_not():
@@ -107,7 +107,7 @@ def test_memory_that_is_shared_counts_once_and_weights_do_not():
     (lambda: activation_bytes(shape(ffn=40), 1), "count with memory.saved"),
     (lambda: activation_bytes(shape(), 1, tensor_parallel=3), "it divides 4"),
     (lambda: activation_bytes(shape(), 1, recompute="all"), "recompute is None"),
-    (lambda: activation_bytes(shape(), 1, 13), "the model takes 1 to 12 tokens"),
+    (lambda: activation_bytes(shape(), 1, 13), "the model takes at most 12 tokens"),
 ])
 def test_wrong_input_is_refused(call, says):
     with pytest.raises(ValueError, match=says):

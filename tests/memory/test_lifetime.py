@@ -1,4 +1,4 @@
-"""Memory over time: predicted peaks against live memory, measured on the CPU, on the meta device, and on a GPU if there is one."""
+"""Memory over time: predicted peaks against live memory, on the CPU, on the meta device, on a GPU if there is one."""
 
 import itertools
 
@@ -95,9 +95,9 @@ def test_checkpointing_holds_less_as_predicted():
 
 def test_every_buffer_lives_from_its_forward_to_its_backward():
     line = training(Config(3, 16, 4, 29, 12), 2, precision="mixed")
-    assert line.phases == ("embed", "block 1 forward", "block 2 forward", "block 3 forward", "logits", "loss", "loss backward",
-                           "logits backward", "block 3 backward", "block 2 backward", "block 1 backward", "embed backward",
-                           "update")
+    assert line.phases == ("embed", "block 1 forward", "block 2 forward", "block 3 forward", "logits", "loss",
+                           "loss backward", "logits backward", "block 3 backward", "block 2 backward", "block 1 backward",
+                           "embed backward", "update")
     of = {(b.kind, b.name): (line.phases[b.start], line.phases[b.end]) for b in line.buffers}
     for l in (1, 2, 3):
         assert of["activations", f"block {l}"] == (f"block {l} forward", f"block {l} backward")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from mlsyslab.model.config import Config
-from mlsyslab.model.flops import RECOMPUTE
+from mlsyslab.model.flops import RECOMPUTE, tokens_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def saved(config: Config, batch: int, sequence: int | None = None, *, dtype: tor
     device: "cpu" or "cuda", for the type of dropout masks and of a norm's statistics.
     """
     _check(config, dtype, core, recompute, device)
-    s = config.sequence if sequence is None else sequence
+    s = tokens_of(config, batch, sequence)
     count = _Count(config, batch, s, dtype, core, device)
     blocks = count.block_input() if recompute == "full" else count.block(recompute == "selective")
     return [kept for kept in [*count.embedding(), *blocks, *count.output()] if kept.bytes]

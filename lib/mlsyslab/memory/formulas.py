@@ -7,7 +7,7 @@ biases and the statistics of norms. `activations.saved` counts any shape exactly
 from __future__ import annotations
 
 from mlsyslab.model.config import Config
-from mlsyslab.model.flops import RECOMPUTE
+from mlsyslab.model.flops import RECOMPUTE, tokens_of
 
 
 def activation_bytes(config: Config, batch: int, sequence: int | None = None, *, recompute: str | None = None,
@@ -20,8 +20,8 @@ def activation_bytes(config: Config, batch: int, sequence: int | None = None, *,
         everything recomputed                 2 s b h; with sequence parallelism a t-th of it
     """
     a, b, h, t = config.heads, batch, config.hidden, tensor_parallel
-    s = config.sequence if sequence is None else sequence
-    _check(config, recompute, t, s)
+    s = tokens_of(config, batch, sequence)
+    _check(config, recompute, t)
     if recompute == "full":
         return 2 * s * b * h / (t if sequence_parallel else 1)
     replicated = 10 / t if sequence_parallel else 10
@@ -29,7 +29,7 @@ def activation_bytes(config: Config, batch: int, sequence: int | None = None, *,
     return s * b * h * (replicated + 24 / t + weights)
 
 
-def _check(config: Config, recompute: str | None, t: int, s: int) -> None:
+def _check(config: Config, recompute: str | None, t: int) -> None:
     if config.mlp != "gelu" or config.ffn != 4 * config.hidden or config.norm != "layer" or config.parallel:
         raise ValueError(f"activation_bytes: the formulas hold for GELU, ffn = 4h, layer norms; the model has {config.mlp}, "
                          f"ffn={config.ffn}, {config.norm} norms: count with memory.saved")
@@ -38,5 +38,3 @@ def _check(config: Config, recompute: str | None, t: int, s: int) -> None:
     if not isinstance(t, int) or t < 1 or config.heads % t:
         raise ValueError(f"activation_bytes(tensor_parallel={t!r}): heads are shared out evenly, so it divides "
                          f"{config.heads}")
-    if not 1 <= s <= config.sequence:
-        raise ValueError(f"activation_bytes(sequence={s!r}): the model takes 1 to {config.sequence} tokens")

@@ -17,6 +17,7 @@ from mlsyslab.memory.activations import Kept, saved, saved_total
 from mlsyslab.memory.states import RECIPES, recipe
 from mlsyslab.memory.units import whole
 from mlsyslab.model.config import Config
+from mlsyslab.model.flops import RECOMPUTE, tokens_of
 from mlsyslab.model.parameters import parameter_table, parameters
 
 KINDS = ("weights", "optimizer", "gradients", "activations", "workspace")
@@ -69,8 +70,7 @@ class Timeline:
 def inference(config: Config, batch: int, sequence: int | None = None, *, dtype: torch.dtype = torch.bfloat16,
               core: str = "written") -> Timeline:
     """A forward pass that keeps nothing: a block's buffers are free for the next one, so layers cost weights alone."""
-    whole("batch", batch)
-    size = _Sizes(config, batch, config.sequence if sequence is None else whole("sequence", sequence), dtype, core)
+    size = _Sizes(config, batch, tokens_of(config, batch, sequence), dtype, core)
     L = config.layers
     phases = ("embed", *(f"block {l + 1}" for l in range(L)), "logits")
     buffers = [Buffer("weights", "weights", parameters(config) * dtype.itemsize, 0, L + 1)]
@@ -89,13 +89,14 @@ def training(config: Config, batch: int, sequence: int | None = None, *, precisi
     precision: "fp32", "mixed" or "bf16" (`states.RECIPES`).  core: "written" or "fused".
     recompute: None, "selective" or "full" with a checkpoint every so many blocks.  device: "cpu" or "cuda".
     """
-    whole("batch", batch)
+    if recompute not in RECOMPUTE:
+        raise ValueError(f"training(recompute={recompute!r}): recompute is None, 'selective' or 'full'")
     if precision not in ACTIVATIONS:
         raise ValueError(f"training(precision={precision!r}): precision is one of {', '.join(ACTIVATIONS)}"
                          + ("; under autocast, activations of both types are held" if precision in RECIPES else ""))
     if whole("every", every) > config.layers:
         raise ValueError(f"training(every={every}): the model has {config.layers} layers")
-    dtype, s = ACTIVATIONS[precision], config.sequence if sequence is None else whole("sequence", sequence)
+    dtype, s = ACTIVATIONS[precision], tokens_of(config, batch, sequence)
     size = _Sizes(config, batch, s, dtype, core)
     kept = saved(config, batch, s, dtype=dtype, core=core, device=device)
     return _Step(config, size, kept, precision, recompute, every).timeline()

@@ -56,7 +56,7 @@ def operators(config: Config, batch: int, sequence: int | None = None, *, itemsi
     attention: "written" or "fused"; fused is one operator that never writes its s x s weights to memory.
     causal: count half of attention, which masking makes useless.
     """
-    c, s = config, _sequence(config, batch, sequence)
+    c, s = config, tokens_of(config, batch, sequence)
     tokens, L = batch * s, c.layers
 
     def linear(name: str, part: str, times: int, n: int, p: int) -> Operator:
@@ -126,7 +126,7 @@ def training_flops(config: Config, batch: int, sequence: int | None = None, *, r
         raise ValueError(f"training_flops(recompute={recompute!r}): recompute is None, 'selective' or 'full'")
     forward = forward_flops(config, batch, sequence, causal=causal)
     if recompute == "full":
-        s = _sequence(config, batch, sequence)
+        s = tokens_of(config, batch, sequence)
         return 4 * forward - matmul_flops(batch * s, config.hidden, config.vocabulary)
     if recompute == "selective":
         return 3 * forward + core_flops(config, batch, sequence, causal=causal)
@@ -135,15 +135,16 @@ def training_flops(config: Config, batch: int, sequence: int | None = None, *, r
 
 def flops_per_token(config: Config, sequence: int | None = None, *, causal: bool = False) -> float:
     """Model FLOPs of training, a token."""
-    return training_flops(config, 1, sequence, causal=causal) / _sequence(config, 1, sequence)
+    return training_flops(config, 1, sequence, causal=causal) / tokens_of(config, 1, sequence)
 
 
 def palm_flops_per_token(parameters: float, config: Config, sequence: int | None = None) -> float:
     """6 N + 12 L H Q T, with N parameters, L layers, H heads of width Q, T tokens (Chowdhery et al. 2022, appendix B)."""
-    return 6 * parameters + 12 * config.layers * config.heads * config.head_width * _sequence(config, 1, sequence)
+    return 6 * parameters + 12 * config.layers * config.heads * config.head_width * tokens_of(config, 1, sequence)
 
 
-def _sequence(config: Config, batch: int, sequence: int | None) -> int:
+def tokens_of(config: Config, batch: int, sequence: int | None) -> int:
+    """The sequence's length: as given, or the config's; refused if the model can't take it, or the batch is none."""
     s = config.sequence if sequence is None else sequence
     for name, value in (("batch", batch), ("sequence", s)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
