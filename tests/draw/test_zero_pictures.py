@@ -30,7 +30,7 @@ STAGES = (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("parameters, ranks, totals", [
-    (7.5e9, 64, ("120 GB", "31.4 GB", "16.6 GB", "1.88 GB")), (7.5e9, 4, ("120 GB", "52.5 GB", "41.2 GB", "30 GB")),
+    (7.5e9, 64, ("120 GB", "31.4 GB", "16.6 GB", "1.88 GB")), (7.5e9, 4, ("120 GB", "52.5 GB", "41.3 GB", "30 GB")),
     (1e12, 1024, ("16 TB", "4.01 TB", "2.01 TB", "15.6 GB")), (7.5e9, 1, ("120 GB",) * 4)])
 def test_bars_say_what_the_paper_says(parameters, ranks, totals):
     picture = memory_bar(parameters, ranks).svg()

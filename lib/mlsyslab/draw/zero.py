@@ -94,10 +94,10 @@ class _Bars(Picture):
 
 
 def size_of(nbytes: float) -> str:
-    """Bytes in the decimal units of the paper: 31.4 GB."""
+    """Bytes in the decimal units of the paper, halves rounded up: 31.4 GB."""
     for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
         if nbytes >= 10**power:
-            return f"{nbytes / 10**power:.3g} {unit}"
+            return f"{nbytes / 10**power * (1 + 1e-12):.3g} {unit}"
     return f"{nbytes:g} B"
 
 
@@ -298,6 +298,13 @@ def held_over_time(trace: Trace, rank: int = 0) -> list[tuple[float, int]]:
         held += event.bytes if event.kind == "alloc" else -event.bytes
         steps.append((event.start, held))
     return steps
+
+
+def after(trace: Trace, seconds: float) -> Trace:
+    """What has begun from `seconds` on, its time counted from there."""
+    late = Trace(size=trace.size)
+    late.extend((event for event in trace if event.start >= seconds), shift=-seconds)
+    return late
 
 
 def memory_over_time(traces: Mapping[str, Trace], title: str, rank: int = 0) -> Picture:
