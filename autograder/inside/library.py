@@ -13,8 +13,12 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from mlsyslab.comm.simulate import SimulatedCommunicator
+
+from .definitions import DEFINED
 from .errors import Forbidden
 from .line import Line
+from .log import Logged
 
 QUIET = ("mlsyslab.draw", "mlsyslab.check", "mlsyslab.bench")
 
@@ -86,6 +90,11 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def remote(self, module: str, name: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
+            comm = args[0] if args else kwargs.get("comm")
+            if name in DEFINED and isinstance(comm, (Logged, SimulatedCommunicator)):
+                if isinstance(comm, Logged):
+                    comm.library(module, name, args, kwargs)
+                return DEFINED[name](*args, **kwargs)
             return self.line.request("library", module, name, list(args), kwargs, blocks=True)
         call.__name__ = call.__qualname__ = name
         call.__module__ = module

@@ -6,23 +6,32 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from mlsyslab.comm.communicator import Communicator
 from mlsyslab.comm.lane import Died, Ended
 
 from .errors import described
-from .places import place
+from .places import Place, place
 
 
 class Steps(list):
     """The steps of one lane: a rank's function, or what it started beside itself.
 
-    Each is [what, communicator, …, where]. The last one is ["return"] or ["raise", error]; a lane whose run ended elsewhere
-    has neither.
+    Each is [what, communicator, …]; `places` says from which line. The last is ["return"] or ["raise", error]; a lane
+    whose run ended elsewhere has neither.  lanes: all lanes of the run, this one among them.
     """
 
-    def __init__(self):
+    def __init__(self, lanes: list[Steps]):
         super().__init__()
+        self.places: list[Place | None] = []
         self.comms = self.works = self.tasks = 0
+        self.lanes = lanes
+        lanes.append(self)
+
+    def note(self, *step: Any) -> None:
+        self.append(list(step))
+        self.places.append(place())
 
     def run(self, fn: Any, *args: Any) -> Any:
         """Call a lane's function and note how it ends."""
@@ -31,9 +40,9 @@ class Steps(list):
         except (Died, Ended):
             raise
         except BaseException as error:
-            self.append(["raise", described(error)])
+            self.note("raise", described(error))
             raise
-        self.append(["return"])
+        self.note("return")
         return result
 
 
@@ -54,7 +63,7 @@ class LoggedTask:
         self.steps, self.task, self.number = steps, task, number
 
     def wait(self) -> Any:
-        self.steps.append(["task", self.number, place()])
+        self.steps.note("task", self.number)
         return self.task.wait()
 
 
@@ -72,7 +81,7 @@ class Logged(Communicator):
         return self.inner.network
 
     def _note(self, what: str, *about: Any) -> None:
-        self.steps.append([what, self.number, *about, place()])
+        self.steps.note(what, self.number, *about)
 
     def _isend(self, tensor, to, tag):
         self._note("isend", tensor.detach().clone(), self.ranks.index(to), tag)
@@ -116,14 +125,19 @@ class Logged(Communicator):
         raise PermissionError("comm.record: the trace of a graded run is written by the grader alone")
 
     def start(self, fn, *args):
-        own = Steps()
-        self._note("start", own)
+        own = Steps(self.steps.lanes)
+        self._note("start", len(self.steps.lanes) - 1)
 
         def beside(side: Communicator, *given: Any) -> Any:
             return own.run(fn, Logged(side, own), *given)
 
         self.steps.tasks += 1
         return LoggedTask(self.steps, self.inner.start(beside, *args), self.steps.tasks - 1)
+
+    def library(self, module: str, name: str, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Note a call of the library's that the judge does."""
+        rest = {key: value for key, value in kwargs.items() if key != "comm"}
+        self._note("library", module, name, [copied(arg) for arg in args[1:]], {key: copied(of) for key, of in rest.items()})
 
     def barrier(self):
         self._note("barrier")
@@ -132,3 +146,7 @@ class Logged(Communicator):
     def split(self, color, key=None):
         self._note("split", color, key)
         return Logged(self.inner.split(color, key), self.steps)
+
+
+def copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value

@@ -47,14 +47,16 @@ class Server:
                watch: bool) -> dict[str, Any] | None:
         """Run a function of the student on all ranks; None where it asks for what only the judge can do."""
         fn = self.notebook.names[name]
-        lanes = [Steps() for _ in arguments]
+        lanes: list[Steps] = []
+        for _ in arguments:
+            Steps(lanes)
 
         def rank(comm: Communicator, *own: Any) -> Any:
             steps = lanes[comm.rank]
             return steps.run(fn, Logged(comm, steps), *own)
 
         self.line.asked = False
-        told = {"steps": lanes, "error": None, "endless": None, "results": [], "changed": [], "held": {}, "live": []}
+        told = {"error": None, "endless": None, "results": [], "changed": [], "held": {}, "live": []}
         try:
             done = run(rank, [tuple(own) for own in arguments], link, forbidden, timeout, watch)
             told |= {"results": done.results, "changed": done.changed, "held": done.held,
@@ -62,7 +64,9 @@ class Server:
         except Exception as error:
             endless = isinstance(error, Deadlock) and error.why
             told["endless" if endless else "error"] = described(error)
-        return None if self.line.asked else told
+        if self.line.asked:
+            return None
+        return told | {"steps": self.line.coder.frame(lanes), "places": [lane.places for lane in lanes]}
 
     def communicator(self, parts: list[Any]) -> RemoteCommunicator:
         return RemoteCommunicator(self.line, self.locals, *parts)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from mlsyslab import comm
+from mlsyslab.check.waiting import OnlyWaiting
 
 from .wire import Coder
 
 
 def coder() -> Coder:
     """Networks and what a trace is made of."""
-    return Coder(cls for cls in vars(comm).values() if isinstance(cls, type) and plain(cls))
+    return Coder([OnlyWaiting, *(cls for cls in vars(comm).values() if isinstance(cls, type) and plain(cls))])
 
 
 def plain(cls: type) -> bool:

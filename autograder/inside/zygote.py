@@ -178,13 +178,16 @@ class Warm:
         from inside.line import Line
         from inside.notebook import Notebook
         from inside.ranks import Locals
-        from inside.vocabulary import coder
+        from inside.wire import Coder
 
         torch.set_num_threads(1)
         self.locals = Locals()
-        self.line = Line(Silent(), coder())
+        self.line = Line(Silent(), Coder())
         sys.meta_path.insert(0, Finder(self.line, job["withheld"], job["kept"], job["asked"]))
-        from inside.serve import Server  # watches with what is left of the checks
+        from inside.serve import Server  # with what is left of the checks
+        from inside.vocabulary import coder
+
+        self.line.coder = coder()
 
         sys.path.remove(job["inside"])
         self.server = Server

@@ -19,7 +19,7 @@ from autograder.sandbox import Library, library_folder
 from mlsyslab.check.withheld import withheld
 
 #: modules of the checks that watch a student's function, and know no answer
-WATCHING = tuple(f"mlsyslab.check.{name}" for name in ("elsewhere", "live", "messages", "products", "runs"))
+WATCHING = tuple(f"mlsyslab.check.{name}" for name in ("elsewhere", "live", "messages", "products", "runs", "waiting"))
 TEXT, SETUP, SOLUTION, TEST, MANUAL = "text", "setup", "solution", "test", "manual"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from autograder.judge.frames import call_at, raise_at
 from autograder.judge.told import error_of, nonnegative, positive
+from mlsyslab.check.messages import Forbidden
 from mlsyslab.comm import Communicator
 
 
@@ -15,59 +17,80 @@ class Forged(Exception):
     """What the sandbox told of a run doesn't fit together."""
 
 
-def replay(comm: Communicator, steps: Any) -> None:
-    """Do the steps of one lane, as one rank.  comm: its communicator."""
-    _Lane(comm).go(steps)
+class Replay:
+    """A run as the sandbox tells of it.
+
+    lanes: the steps of each rank's function, then of what was started beside them.  places: of each, the line it came from.
+    allowed: which functions of the library are done for a student, as (module, name) -> function or None.
+    """
+
+    def __init__(self, lanes: list[Any], places: list[Any], allowed: Callable[[str, str], Callable | None]):
+        self.lanes, self.places, self.allowed = lanes, places, allowed
+
+    def go(self, comm: Communicator, number: int) -> None:
+        """Do the steps of one lane, as one rank."""
+        _Lane(self, comm).go(self.lanes[number], self.places[number])
 
 
 class _Lane:
     """What a lane has at hand: its communicators, sends and receives, tasks and open pieces of work, by number."""
 
-    def __init__(self, comm: Communicator):
-        self.comms, self.works, self.tasks, self.doing = [comm], [], [], []
+    def __init__(self, run: Replay, comm: Communicator):
+        self.run, self.comms, self.works, self.tasks, self.doing = run, [comm], [], [], []
 
-    def go(self, steps: Any) -> None:
-        for what, *about in steps:
+    def go(self, steps: Any, places: Any) -> None:
+        for (what, *about), place in zip(steps, places, strict=True):
             if what == "return":
                 return
             if what == "raise":
                 raise_at(about[0][3], error_of(about[0]))
-            getattr(self, f"do_{what}")(*about)
+            getattr(self, f"do_{what}")(place, *about)
         raise Forged("the run of a rank has no end")
 
-    def do_isend(self, comm, tensor, to, tag, place):
+    def do_isend(self, place, comm, tensor, to, tag):
         self.works.append(call_at(place, self.comms[comm].isend, tensor, to, tag))
 
-    def do_irecv(self, comm, dtype, shape, source, tag, place):
+    def do_irecv(self, place, comm, dtype, shape, source, tag):
         self.works.append(call_at(place, self.comms[comm].irecv, torch.empty(shape, dtype=dtype), source, tag))
 
-    def do_wait(self, comm, numbers, place):
+    def do_wait(self, place, comm, numbers):
         call_at(place, self.comms[comm].wait_all, [self.works[number] for number in numbers])
 
-    def do_wait_any(self, comm, numbers, place):
+    def do_wait_any(self, place, comm, numbers):
         call_at(place, self.comms[comm].wait_any, [self.works[number] for number in numbers])
 
-    def do_combined(self, comm, nbytes, place):
+    def do_combined(self, place, comm, nbytes):
         self.comms[comm]._combined(self.comms[comm].now(), nonnegative(nbytes))
 
-    def do_compute(self, comm, seconds, label, place):
+    def do_compute(self, place, comm, seconds, label):
         call_at(place, self.comms[comm].compute, positive(seconds), str(label))
 
-    def do_begin(self, comm, label, seconds, place):
+    def do_begin(self, place, comm, label, seconds):
         self.doing.append(self.comms[comm].work(str(label), positive(seconds)))
         self.doing[-1].__enter__()
 
-    def do_end(self, comm, place):
+    def do_end(self, place, comm):
         call_at(place, self.doing.pop().__exit__, None, None, None)
 
-    def do_start(self, comm, steps, place):
-        self.tasks.append(call_at(place, self.comms[comm].start, replay, steps))
+    def do_start(self, place, comm, lane):
+        self.tasks.append(call_at(place, self.comms[comm].start, self.run.go, lane))
 
-    def do_task(self, number, place):
+    def do_task(self, place, number):
         call_at(place, self.tasks[number].wait)
 
-    def do_barrier(self, comm, place):
+    def do_barrier(self, place, comm):
         call_at(place, self.comms[comm].barrier)
 
-    def do_split(self, comm, color, key, place):
+    def do_split(self, place, comm, color, key):
         self.comms.append(call_at(place, self.comms[comm].split, color, key))
+
+    def do_library(self, place, comm, module, name, args, kwargs):
+        call_at(place, library(self.run.allowed, module, name), self.comms[comm], *args, **kwargs)
+
+
+def library(allowed: Callable[[str, str], Callable | None], module: str, name: str) -> Callable[..., Any]:
+    """A function of a withheld module, where a student may ask for it."""
+    fn = allowed(module, name)
+    if fn is None:
+        raise Forbidden(f"{module}.{name} is called: in this exercise you write that yourself")
+    return fn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,14 +11,19 @@ from typing import Any
 import torch
 
 from autograder.inside.errors import described
+from autograder.inside.wire import HEAD
 from autograder.judge.frames import call_at, raise_at
 from autograder.judge.pipe import Gone, Pipe
-from autograder.judge.replay import Forged, replay
+from autograder.judge.replay import Forged, Replay, library
 from autograder.judge.told import error_of, nonnegative, positive
 from mlsyslab.check import runs
 from mlsyslab.check.elsewhere import Elsewhere
 from mlsyslab.check.messages import Forbidden
 from mlsyslab.comm import Communicator, Network
+
+#: runs that were done again, by what they did
+DONE: OrderedDict[tuple, runs.Outcome] = OrderedDict()
+MOST_DONE = 4096
 
 
 class Stub(Elsewhere):
@@ -56,22 +63,39 @@ class Stub(Elsewhere):
             told = self.pipe.ask("run", self.__name__, list(map(list, arguments)), link, forbidden, timeout, watch)
             self.step_by_step = not isinstance(told, dict)
             if not self.step_by_step:
-                return self._replayed(told, arguments, link, timeout)
+                return self._replayed(told, arguments, link, forbidden, timeout)
         return runs.run(lambda comm, *own: self(comm, *own), arguments, link, forbidden, timeout)
 
-    def _replayed(self, told: dict[str, Any], arguments: Sequence[tuple], link: Network, timeout: float) -> runs.Outcome:
-        lanes, p = told["steps"], len(arguments)
+    def _replayed(self, told: dict[str, Any], arguments: Sequence[tuple], link: Network, forbidden: Sequence[str] | None,
+                  timeout: float) -> runs.Outcome:
         if told["endless"] is not None:
             raise error_of(told["endless"])
-        if not any(lanes) and told["error"] is not None:
-            raise error_of(told["error"])
-        done = runs.run(lambda comm, rank: replay(comm, lanes[rank]), [(rank,) for rank in range(p)], link, timeout=timeout)
+        done = self._again(told, len(arguments), link, forbidden, timeout)
         if told["error"] is not None:
             raise error_of(told["error"])
-        if len(told["results"]) != p:
+        if len(told["results"]) != len(arguments):
             raise Forged("it gave back too few results")
         live = [watched(*of) for of in told["live"]]
         return replace(done, results=told["results"], changed=told["changed"], held=told["held"], live=live)
+
+    def _again(self, told: dict[str, Any], p: int, link: Network, forbidden: Sequence[str] | None,
+               timeout: float) -> runs.Outcome:
+        """Do all steps again. The same steps come out the same, so those of many students are done only once."""
+        rules = forbidden if forbidden is None else tuple(forbidden)
+        key = hashlib.sha256(told["steps"]).digest(), p, link, rules, self.allowed
+        if key in DONE:
+            DONE.move_to_end(key)
+            return DONE[key]
+        text, rest = HEAD.unpack(told["steps"][:HEAD.size])
+        lanes = self.pipe.coder.value(told["steps"][HEAD.size:HEAD.size + text], told["steps"][HEAD.size + text:])
+        if not any(lanes) and told["error"] is not None:
+            raise error_of(told["error"])
+        run = Replay(lanes, told["places"], self.allowed)
+        done = runs.run(run.go, [(rank,) for rank in range(p)], link, forbidden, timeout)
+        DONE[key] = done
+        if len(DONE) > MOST_DONE:
+            DONE.popitem(last=False)
+        return done
 
 
 @dataclass(frozen=True)
@@ -281,9 +305,7 @@ class Call:
     # -- the library --------------------------------------------------------------------------------------------------
 
     def do_library(self, place, module, name, args, kwargs):
-        fn = self.allowed(module, name)
-        if fn is None:
-            raise Forbidden(f"{module}.{name} is called: in this exercise you write that yourself")
+        fn = library(self.allowed, module, name)
         comms = {key: self.comm(value.parts) if isinstance(value, Ref) else value for key, value in kwargs.items()}
         return call_at(place, fn, *(self.comm(arg.parts) if isinstance(arg, Ref) else arg for arg in args), **comms)
 
