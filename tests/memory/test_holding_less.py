@@ -101,12 +101,13 @@ def live(way):
     """Bytes held after forward, and at the peak, weights left out."""
     config, swap = CONFIG, way.get("swap", False)
     model = GPT(config, way.get("core", written), way.get("run", plain))
+    tokens, targets = batch(16)
     with Live() as memory:
         if swap:
             with Swap(model.parameters()):
-                loss = model.loss(*batch(16))
+                loss = model.loss(tokens, targets)
         else:
-            loss = model.loss(*batch(16))
+            loss = model.loss(tokens, targets)
         forward = memory.now
         loss.backward()
     return forward, memory.peak

@@ -109,7 +109,7 @@ def peak(of: Device | str, precision: str | torch.dtype, *, sparse: bool = False
         raise ValueError(f"peak({of.name!r}, {name!r}): it has no such units; it computes in {', '.join(of.precisions())}")
     if sparse and (name == "fp32" or not of.sparsity):
         raise ValueError(f"peak({of.name!r}, {name!r}, sparse=True): these cores don't skip zeros; give sparse=False")
-    return Peak(tflops * 1e12 * (2 if sparse else 1), name, of.name, of.source, sparse)
+    return Peak(float(round(tflops * 1e12)) * (2 if sparse else 1), name, of.name, of.source, sparse)
 
 
 def precision_name(precision: str | torch.dtype) -> str:

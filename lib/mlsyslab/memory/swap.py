@@ -52,12 +52,13 @@ class Swap:
         if isinstance(packed, Tensor):
             return packed
         self._fetch(packed.away)
-        if packed.away.number:
-            self._fetch(self._away[packed.away.number - 1])
+        before = self._away[packed.away.number - 1] if packed.away.number else None
+        if before and before.tickets:
+            self._fetch(before)
         return packed.tensor()
 
     def _fetch(self, away: _Away) -> None:
-        if away.home is None and away.tickets:
+        if away.home is None:
             away.fetch()
             self.back += away.nbytes
 
@@ -89,7 +90,7 @@ class _Away:
         """The memory at home; with the last ticket it is no longer held here."""
         self.arrive()
         storage = self.home.untyped_storage()
-        self.tickets -= 1
+        self.tickets = max(0, self.tickets - 1)  # a graph that is gone through once more fetches anew
         if not self.tickets:
             self.home = None
         return storage
