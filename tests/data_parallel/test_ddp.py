@@ -113,6 +113,29 @@ def test_a_step_sends_twice_the_model_but_for_one_part(p, options):
     assert sum(sent) == 8 * 2 * M * (p - 1)
 
 
+def test_a_long_bucket_goes_in_pieces():
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(5 << 18))  # 5 MiB
+
+        def forward(self, x):
+            return (self.weight * (x.flatten()[0] + 1)).sum()
+
+    def run(comm, steps):
+        ddp = DistributedDataParallel(Wide(), comm, algorithm="ring", first_bucket_bytes=1 << 30)
+        for _ in range(steps):
+            ddp.zero_grad()
+            ddp(torch.tensor([float(comm.rank)])).backward()
+        return ddp.module.weight.grad.unique().tolist()
+
+    fewer, more = simulate(run, [1] * 3), simulate(run, [2] * 3)
+    assert more.results == [[2.0]] * 3  # the mean of 1, 2, 3
+    for rank in range(3):
+        assert more.trace.bytes_sent(rank) - fewer.trace.bytes_sent(rank) == bytes_sent([5 << 18], 4, 3, rank)
+        assert more.trace.messages(rank) - fewer.trace.messages(rank) == 2 * 4  # two pieces
+
+
 def test_processes_send_the_same():
     assert sent_in_a_step(3, Tied(), SMALL, launched=True) == sent_in_a_step(3, Tied(), SMALL)
 

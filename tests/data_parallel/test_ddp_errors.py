@@ -24,7 +24,7 @@ def models(*others):
     (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2).requires_grad_(False)), r"rank 1 .*'1.weight'.*, frozen"),
     (nn.Sequential(nn.Linear(3, 4)), r"rank 1 .*only rank 0 has parameter '1.weight'"),
     (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(2, 2)), r"rank 1 .*only rank 1 has parameter '2.weight'"),
-    (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.BatchNorm1d(2, affine=False)), r"only rank 1 has buffer '2.running_me"),
+    (nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2), nn.BatchNorm1d(2, affine=False)), "only rank 1 has buffer '2.running"),
 ])
 def test_different_models_are_told_by_parameter_and_rank(other, words):
     with pytest.raises(RankFailed, match=words):

@@ -95,7 +95,7 @@ def test_a_hundred_deaths_in_one_run(model, elastic):
     check(play(job, LINK, deaths))
 
 
-@pytest.mark.parametrize("when", [0.0, 0.005, 0.01, 0.02, 0.5, 1.01, 1.015, 1.02, 1.025, 1.03, 1.035, 1.04, 1.045, 1.05, 1.06])
+@pytest.mark.parametrize("when", [0.0, 0.005, 0.01, 0.02, 0.5, *(1.01 + 0.005 * step for step in range(11))])
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
 def test_death_at_every_stage_of_a_push(victim, when):
     """A clock is pull, compute for 1 s, push, copy to the backup, answer; messages take 0.01 s."""
@@ -143,7 +143,7 @@ def test_random_deaths_leave_a_copy_of_every_shard():
         job = tally(3, 5, 2 + seed % 4, BSP(), elastic=True)
         deaths = random_failures(seed, job, 100.0, 30, for_good=0.3)
         assert deaths == random_failures(seed, job, 100.0, 30, for_good=0.3)
-        assert {f.rank for f in deaths if f.back is None} < set(range(job.setup.servers)) | {*range(job.setup.servers, job.ranks)}
+        assert sum(f.back is None and f.rank >= job.setup.servers for f in deaths) < job.workers
         for f in deaths:
             neighbours = {(f.rank + d) % job.setup.servers for d in (-1, 1)} if f.rank < job.setup.servers else set()
             for g in deaths:

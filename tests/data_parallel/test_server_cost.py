@@ -16,6 +16,7 @@ from mlsyslab.data_parallel import (
     spirals,
     through_servers,
 )
+from mlsyslab.data_parallel.cost import iteration_time_in_messages
 
 LINKS = [Link(1e-5, 0, 0), Link(0, 1e-9, 0), Link(1e-5, 1e-9, 4e-9)]
 WORLDS = [(w, s) for w in (1, 2, 3, 5, 8) for s in (1, 2, 3, 5, 8)]
@@ -73,23 +74,22 @@ def test_lengths_that_do_not_divide(length, servers, colocated):
 
 def test_on_processes():
     given = tensors(4)
-    for servers, colocated in ((1, False), (4, True)):
-        results = launch(through_some, [(tensor, servers, colocated) for tensor in given], backend="gloo").results
-        assert torch.equal(results[3], sum(given[0 if colocated else servers:]))
+    for alone, all in launch(through_both, given, backend="gloo").results[1:]:
+        assert torch.equal(alone, sum(given[1:])) and torch.equal(all, sum(given))
 
 
-def through_some(comm, given):
-    return through_servers(comm, *given)
+def through_both(comm, tensor):
+    return through_servers(comm, tensor, 1), through_servers(comm, tensor, 4, colocated=True)
 
 
 @pytest.mark.parametrize("servers", [1, 2, 4])
 def test_an_iteration_of_the_key_value_server_costs_what_the_links_do(servers):
-    """Beside the values there are a header with each message, requests and acknowledgements: 40 bytes and alpha each."""
+    """Out and in at the same time: (W/S + 1) n beta. Beside the values there are headers and acknowledgements."""
     beta, workers = 1e-6, 4
     task = spirals(workers, width=64)
     n = sum(value.nbytes for value in task.start.values())
     one, three = (play(Job(task, clocks, Setup(servers, BSP()), Steady(1e-9)), Link(0, beta)).time for clocks in (1, 3))
-    assert (three - one) / 2 == pytest.approx(server_time(n, workers, servers, Link(0, beta)), rel=0.1)
+    assert (three - one) / 2 == pytest.approx(iteration_time_in_messages(n, workers, servers, Link(0, beta)), rel=0.02)
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

@@ -60,6 +60,7 @@ With `elastic=True` a dead worker is left out until it comes back; else the othe
 **Server against ring** (`cost.py`, `exchange.py`): n bytes, W workers, S servers, closed forms that `simulate` agrees with.
 
     server_time(n, workers, servers, link, colocated=False) = 2 max(W, S) (alpha + n/S beta) + (W-1) n/S gamma
+    iteration_time_in_messages(n, workers, servers, link) = (max(W, S)/S + 1) n beta     of BSP's iterations, in the long run
     ring_time(n, p, link) = 2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma
     through_servers(comm, tensor, servers, colocated=False)      push and pull of one sum, as plain messages
 
@@ -81,7 +82,7 @@ With `elastic=True` a dead worker is left out until it comes back; else the othe
 from mlsyslab.data_parallel.buckets import Bucket, assign, bytes_sent
 from mlsyslab.data_parallel.client import Client
 from mlsyslab.data_parallel.consistency import ASP, BSP, SSP, Consistency
-from mlsyslab.data_parallel.cost import ring_time, server_time
+from mlsyslab.data_parallel.cost import iteration_time_in_messages, ring_time, server_time
 from mlsyslab.data_parallel.ddp import DistributedDataParallel
 from mlsyslab.data_parallel.exchange import through_servers
 from mlsyslab.data_parallel.job import Job, Record, play, run_rank
@@ -109,8 +110,9 @@ from mlsyslab.data_parallel.shard import Shard
 from mlsyslab.data_parallel.stragglers import HeavyTailed, Slow, Steady, Transient
 from mlsyslab.data_parallel.tasks import Task, logistic, spirals
 
-__all__ = ["ASP", "Adam", "BSP", "BoundBroken", "Bucket", "Client", "Consistency", "DistributedDataParallel", "HeavyTailed",
-           "Job", "Keys", "Lead", "Record", "Regret", "SGD", "SSP", "Setup", "Shard", "ShardLost", "Slow", "Steady", "Task",
-           "Transient", "acknowledged", "assign", "bound", "bytes_sent", "check_bound", "idle", "iteration_time", "lead",
-           "logistic", "loss_curve", "lost_updates", "overlap", "play", "random_failures", "rate", "reads", "regret",
-           "ring_time", "run_rank", "serve", "server_time", "spirals", "staleness", "through_servers", "updates"]
+__all__ = ["ASP", "Adam", "BSP", "BoundBroken", "Bucket", "Client", "Consistency", "DistributedDataParallel",
+           "HeavyTailed", "Job", "Keys", "Lead", "Record", "Regret", "SGD", "SSP", "Setup", "Shard", "ShardLost", "Slow",
+           "Steady", "Task", "Transient", "acknowledged", "assign", "bound", "bytes_sent", "check_bound", "idle",
+           "iteration_time", "iteration_time_in_messages", "lead", "logistic", "loss_curve", "lost_updates", "overlap",
+           "play", "random_failures", "rate", "reads", "regret", "ring_time", "run_rank", "serve", "server_time",
+           "spirals", "staleness", "through_servers", "updates"]

@@ -10,6 +10,7 @@ from torch import nn
 from mlsyslab.collectives import broadcast
 from mlsyslab.comm import Communicator
 from mlsyslab.comm.communicator import describe
+from mlsyslab.data_parallel.buckets import MIB, assign
 
 
 def check_same(comm: Communicator, module: nn.Module) -> None:
@@ -26,9 +27,9 @@ def check_same(comm: Communicator, module: nn.Module) -> None:
 
 
 def copy_from_rank_0(comm: Communicator, tensors: Sequence[torch.Tensor]) -> None:
-    """Let every rank have rank 0's values: one message for each dtype."""
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-        chosen = [tensor for tensor in tensors if tensor.dtype == dtype]
+    """Let every rank have rank 0's values: some tensors of a dtype at a time, about 1 MiB."""
+    for together in assign([tensor.nbytes for tensor in tensors], MIB, MIB, [tensor.dtype for tensor in tensors]):
+        chosen = [tensors[i] for i in together]
         row = broadcast(comm, torch.cat([tensor.detach().reshape(-1) for tensor in chosen]))
         if comm.rank:
             for tensor, values in zip(chosen, row.split([tensor.numel() for tensor in chosen]), strict=True):

@@ -16,6 +16,7 @@ from mlsyslab.collectives import ALGORITHMS, Parts, counts, even_lengths
 from mlsyslab.comm import Communicator
 
 MIB = 1 << 20
+PIECE = 4 * MIB  #: what an all-reduce has under way at once
 
 
 def assign(sizes: Sequence[int], first_bucket_bytes: int = MIB, bucket_bytes: int = 25 * MIB,
@@ -83,10 +84,14 @@ class Bucket:
             self.parameters[i].grad = view  # what autograd had made is free now
 
     def reduce(self, side: Communicator, algorithm: str, dtype: torch.dtype | None) -> None:
-        """Add up the flat tensors of all ranks, in place; in `dtype`, where another is given for the way."""
+        """Add up the flat tensors of all ranks, in place; in `dtype`, where another is given for the way.
+
+        A long one goes in pieces of 4 MiB. They are long enough for the ring, and what is on its way needs memory too.
+        """
         start = side.now()
         data = self.flat if dtype is None else self.flat.to(dtype)
-        ALGORITHMS["all_reduce"][algorithm](side, Parts(data, even_lengths(len(data), side.size)), "sum")
+        for piece in data.split(PIECE // data.itemsize):
+            ALGORITHMS["all_reduce"][algorithm](side, Parts(piece, even_lengths(len(piece), side.size)), "sum")
         if data is not self.flat:
             self.flat.copy_(data)
         side.record("all_reduce", start, side.now(), data.nbytes, label=f"bucket {self.number}")
@@ -98,4 +103,5 @@ def bytes_sent(elements: Sequence[int], itemsize: int, p: int, rank: int, algori
     On a ring 2 (p-1)/p of all, as evenly as they divide: a rank sends every part of a bucket twice, but for its own and its
     right neighbour's, which it sends once.
     """
-    return sum(counts("all_reduce", algorithm, even_lengths(n, p), itemsize)[rank].sent for n in elements)
+    pieces = [min(PIECE // itemsize, n - start) for n in elements for start in range(0, n, PIECE // itemsize)]
+    return sum(counts("all_reduce", algorithm, even_lengths(piece, p), itemsize)[rank].sent for piece in pieces)

@@ -124,8 +124,11 @@ class _Question:
 
     @property
     def works(self) -> list[Work]:
-        """What is under way: the answer, and the request until it has gone."""
-        return [self._answer[0], *self.sending]
+        """What is under way: the request until it has gone, and the answer.
+
+        In this order: of two that are lost at once the first is told, and a refused request says that the server is dead.
+        """
+        return [*self.sending, self.client.replies[self.place][0]]
 
     def _send(self) -> None:
         """Ask the server that seems to be primary. Its answer is expected once, however often it is asked."""
@@ -139,10 +142,6 @@ class _Question:
     def _expect(self) -> None:
         data = room(self.length * (self.answers_on == VALUES), self.dtype)
         self.client.replies[self.place] = self.client.comm.irecv(data, *self.place), data
-
-    @property
-    def _answer(self) -> tuple[Work, torch.Tensor]:
-        return self.client.replies[self.place]
 
     def done(self, work: Work) -> Message | None:
         """Something of it is done; the answer, if that was it."""

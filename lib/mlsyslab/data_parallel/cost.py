@@ -33,6 +33,15 @@ def server_time(n: float, workers: int, servers: int, link: Link, colocated: boo
     return 2 * rounds * link.time(n / S) + (W - 1) * n / S * link.gamma
 
 
+def iteration_time_in_messages(n: float, workers: int, servers: int, link: Link) -> float:
+    """Seconds that messages add to an iteration of BSP, in the long run: (R/S + 1) n beta, with R = max(W, S).
+
+    Less than `server_time`: the values go out to one worker after the other, so the gradients come back one after the other,
+    and the first ones come in while the last values go out. Leaves out alpha and what is small (headers, acknowledgements).
+    """
+    return (max(workers, servers) / servers + 1) * n * link.beta
+
+
 def ring_time(n: float, p: int, link: Link) -> float:
     """Seconds for the ring all-reduce of n bytes: 2 (p-1) alpha + 2 (p-1)/p n beta + (p-1)/p n gamma."""
     return cost("all_reduce", "ring", p, n).time(link)

@@ -49,8 +49,8 @@ class Reducer:
         if not self.running:
             self._begin()
         if i in self.placed:
-            raise RuntimeError(f"rank {self.comm.rank}: a gradient of {self.names[i]} came, and the forward's outputs didn't "
-                               "show that they depend on it. Checkpoint with use_reentrant=False")
+            raise RuntimeError(f"rank {self.comm.rank}: a gradient of {self.names[i]} came, and the forward's outputs "
+                               "didn't show that they depend on it. Checkpoint with use_reentrant=False")
         self.arrived.append(i)
         self._put(i)
 

@@ -87,7 +87,9 @@ def minimizer(task: Task, clocks: int) -> torch.Tensor:
     for _ in range(50):
         p = torch.sigmoid(x @ w)
         gradient, hessian = x.T @ (p - y), x.T @ (x * (p * (1 - p))[:, None])
-        step = torch.linalg.solve(hessian, gradient)
+        step, singular = torch.linalg.solve_ex(hessian, gradient)
+        if singular:
+            break
         w = w - step
         if step.norm() < 1e-12 * w.norm():
             return w

@@ -146,8 +146,8 @@ class Replica:
 
     def _give_shard(self) -> None:
         """The other server has come back: it gets the whole shard, and every operation from now on."""
-        if self.role != "primary":
-            raise ShardLost(self.index, self.holders)
+        if not self.alone:  # it died unnoticed
+            self.partner_lost()
         file = io.BytesIO()
         torch.save(self.shard.snapshot(), file)
         data = torch.frombuffer(bytearray(file.getbuffer()), dtype=torch.uint8)
