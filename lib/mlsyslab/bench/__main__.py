@@ -16,6 +16,7 @@ BENCHES = {
     "simulate": "mlsyslab.bench.simulate",
     "pipeline": "mlsyslab.bench.pipeline",
     "schedules": "mlsyslab.bench.schedules",
+    "data_parallel": "mlsyslab.bench.data_parallel",
     "mfu": "mlsyslab.bench.mfu",
 }
 
