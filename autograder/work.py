@@ -103,7 +103,7 @@ class Grader:
         rebuilt = rebuild(notebook, self.lab, self.released)
         judged = self.judge.judge(rebuilt)
         doubtful = [verdict for verdict in judged.verdicts if verdict.kind != GRADED]
-        why = judged.limits + [f"{verdict.exercise}: {verdict.why[0]}" for verdict in doubtful]
+        why = list(dict.fromkeys(judged.limits + [f"{verdict.exercise}: {verdict.why[0]}" for verdict in doubtful]))
         kinds = {verdict.kind for verdict in judged.verdicts} | ({LIMITED} if judged.limits else set())
         kind = next((kind for kind in (PERSON, LIMITED) if kind in kinds), GRADED)
         outcome = Outcome(submission.student, kind, digest, why, judged.verdicts, notes + rebuilt.notes)

@@ -21,14 +21,15 @@ class Gone(Exception):
 class Pipe:
     """Frames to and from a child, and what it prints meanwhile.
 
-    outputs: where that goes now.  deadline: when what runs now has to be over (time.monotonic).  limit: why it had to end.
+    outputs: where that goes now.  limit: why it had to end.
+    deadline: when what runs now has to be over (time.monotonic).  ends: the same for the submission.
     """
 
     def __init__(self, child: Child, coder: Coder):
         self.child, self.coder = child, coder
         self.outputs = Outputs(0)
-        self.deadline = self.most = float("inf")
-        self.allowed = ""  # the words for the deadline
+        self.deadline = self.ends = float("inf")
+        self.allowed = self.allowed_in_all = ""  # the words for both
         self.limit: str | None = None
         self.gone = False
         self.waiting: list[int] = []  # calls whose ranks have ended on this side; the child doesn't know it yet
@@ -132,8 +133,8 @@ class Pipe:
         if self.gone:
             raise Gone(self.limit or "the sandbox has ended")
         now = time.monotonic()
-        if now > self.most:
-            raise self.stop("time: the submission took longer than it may")
+        if now > self.ends:
+            raise self.stop(self.allowed_in_all)
         if now > self.deadline:
             raise self.stop(self.allowed)
 

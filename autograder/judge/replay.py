@@ -92,5 +92,5 @@ def library(allowed: Callable[[str, str], Callable | None], module: str, name: s
     """A function of a withheld module, where a student may ask for it."""
     fn = allowed(module, name)
     if fn is None:
-        raise Forbidden(f"{module}.{name} is called: in this exercise you write that yourself")
+        raise Forbidden(f"{module} is called (its {name}): in this exercise you write that yourself")
     return fn

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from nbformat import NotebookNode
+
 from autograder.inside.vocabulary import coder
 from autograder.judge.frames import known
 from autograder.judge.outputs import Outputs
@@ -45,7 +47,7 @@ class Session:
         own.handles[Ref] = "comm", lambda ref: ref.parts
         own.reading["comm"] = Ref
         pipe = Pipe(self.zygote.fork(), own)
-        pipe.most = self.ends
+        pipe.ends, pipe.allowed_in_all = self.ends, f"time: the submission ran longer than {self.limits.submission:g} s"
         return pipe
 
     def _ask(self, outputs: Outputs, *question: Any) -> Any:
@@ -65,9 +67,15 @@ class Session:
         except Gone as gone:
             limit = str(gone)
             outputs.error("Limit", limit)
-        if limit is None and outputs.cut:
-            limit = f"output: more than {outputs.most:,} bytes"
-        return outputs, limit
+        return outputs, limit or self._felt(outputs)
+
+    def _felt(self, outputs: Outputs) -> str | None:
+        """The limit that was run into, but ended nothing."""
+        if outputs.cut:
+            return f"output: more than {outputs.most:,} bytes"
+        if any(map(out_of_memory, outputs)):
+            return f"memory: it asked for more than {self.limits.memory >> 20:,} MiB"
+        return None
 
     def kinds(self, names: list[str]) -> list[str]:
         """What each name stands for: "missing", "function" or "value"."""
@@ -86,4 +94,10 @@ class Session:
         pipe.outputs = outputs
         pipe.allow(self.limits.cell, f"time: it ran longer than {self.limits.cell:g} s")
         action()
-        return pipe.limit if pipe.gone else None
+        return pipe.limit if pipe.gone else self._felt(outputs)
+
+
+def out_of_memory(output: NotebookNode) -> bool:
+    """Whether an error says that there was not enough memory."""
+    text = f"{output.get('ename')}: {output.get('evalue')}"
+    return output.output_type == "error" and ("MemoryError" in text or "can't allocate memory" in text)

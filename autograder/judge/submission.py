@@ -81,8 +81,13 @@ class Judge:
                 done = tested[name]
                 points[name] = done.points
                 kind = LIMITED if done.limit and kind == GRADED else kind
-                why += [f"{output.ename}: {output.evalue}" for output in done.outputs if output.output_type == "error"]
+                why += [done.limit] if done.limit else said(done.outputs)
             if doubt := rebuilt.doubts.get(exercise.name):
                 kind, why = PERSON, [doubt, *why]
             verdicts.append(Verdict(exercise.name, kind, points, why))
         return verdicts
+
+
+def said(outputs: Outputs) -> list[str]:
+    """The errors of a test cell."""
+    return [f"{output.ename}: {output.evalue}" for output in outputs if output.output_type == "error"]
