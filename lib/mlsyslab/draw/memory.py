@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from ipywidgets import VBox
 
 from mlsyslab.check.messages import count
 from mlsyslab.draw.actions import IDLE
-from mlsyslab.draw.data_parallel import Cell, Group, Lane, Lanes
+from mlsyslab.draw.clocks import Cell, Group, Lane, Lanes
 from mlsyslab.draw.picture import STYLE, Picture, number
 from mlsyslab.draw.timeline import ticks
 from mlsyslab.draw.widgets import explore
@@ -215,6 +215,7 @@ def gpt_memory(models: Sequence[str] = tuple(MODELS), sequences: Sequence[int] =
 def needs_of(model: str, precision: str, sequence: int, batch: int, ranks: int) -> Picture:
     """The frame of `gpt_memory`: a bar for each way to deal with activations."""
     config = published(MODELS[model]).config
+    config = replace(config, sequence=max(sequence, config.sequence))  # as if it had been made for so many tokens
     bars = {}
     for way in WAYS:
         held, k = needs(config, batch, sequence, PRECISIONS[precision], way, ranks)
