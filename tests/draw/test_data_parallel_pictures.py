@@ -1,4 +1,4 @@
-"""The pictures of data parallelism show what the runs did: no time is drawn that wasn't spent, and no byte that wasn't sent."""
+"""The pictures of data parallelism show what the runs did: no time that wasn't spent, no byte that wasn't sent."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def test_what_the_chapter_says_of_the_three_stragglers():
     once, turns, slow = (_waits(name, 1, 3, 10) for name in STRAGGLERS)  # 2 iterations late, each
     ends = {name: [round(record.time) for record in runs.values()]
             for name, runs in zip(STRAGGLERS, (once, turns, slow), strict=True)}
-    assert ends == {"one slow iteration": [12, 12, 12], "each worker once, in turn": [18, 12, 12], "one slow worker": [30] * 3}
+    assert ends == {"one slow iteration": [12, 12, 12], "each worker once, in turn": [18, 12, 12],
+                    "one slow worker": [30, 30, 30]}
     assert [idle(record) > 0.1 for record in once.values()] == [True, False, False]
 
 

@@ -53,7 +53,7 @@ class Group:
 class Lanes(Picture):
     """Groups of lanes below one another on one clock: a stroke a cell, fine lines where nothing is done.
 
-    until: seconds that the axis spans, so that pictures can be compared.  unit: what the axis counts, where it isn't seconds.
+    until: seconds that the axis spans, so that pictures can be compared.  unit: what it counts, where it isn't seconds.
     legend: what is to be explained.
     """
 

@@ -80,7 +80,8 @@ class _Lines(Picture):
     def _ticks(self, axis: int) -> list[float]:
         low, high = self.spans[axis]
         if not self.logs[axis]:
-            return [tick for tick in ticks(high, 7) if tick >= low]
+            step = ticks(high - low, 7)[1]
+            return [step * k for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         factors = (1,) if high / low > 1e3 else (1, 2, 5)
         return [f * 10.0**power for power in powers for f in factors if low <= f * 10.0**power <= high]
