@@ -76,8 +76,7 @@ class Clip(Sharded):
         ways = [
             (own, "That is the norm of this rank's shards alone: the squares of all ranks have to be added up."),
             ([sum(own)] * p, "That is the sum of the ranks' norms. Squares can be added up, norms can't: add the squares "
-                             "of all "
-                             "ranks, and take the root of that."),
+                             "of all ranks, and take the root of that."),
             ([sum(own) / p] * p, "That is the mean of the ranks' norms. Add up the squares of all ranks, and take the "
                                  "root."),
             ([max(own)] * p, "That is the largest of the ranks' norms."),
@@ -111,14 +110,12 @@ class Clip(Sharded):
             if message.tensor.nbytes > NUMBER:
                 return (f"rank {message.rank} sent {message.tensor.nbytes} bytes to rank {message.to} in one message. The "
                         "gradients stay where they are: all that the ranks have to tell one another is one number, the "
-                        "sum of "
-                        "their squares")
+                        "sum of their squares")
         for rank in range(case.p):
             numbers, most = outcome.trace.bytes_sent(rank) // NUMBER, 2 * max(1, (case.p - 1).bit_length())
             if numbers > most:
                 return (f"rank {rank} sent {numbers} numbers; an all-reduce of one takes {most} at most. Add up the "
-                        "squares of "
-                        "all layers first, and then reduce once")
+                        "squares of all layers first, and then reduce once")
         return None
 
     def advise(self, error):

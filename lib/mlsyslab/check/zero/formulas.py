@@ -74,8 +74,7 @@ def state_mistake(part: str, came: Mapping[str, Any], M: int, p: int, stage: int
     cut = stage >= CUT_FROM[part]
     if value == each * (M // p) and cut:
         return ("That is the shortest shard: where p doesn't divide M, the first ranks' are longer by one, so that rank 0 "
-                "has "
-                "ceil(M / p) elements.")
+                "has ceil(M / p) elements.")
     if abs(value - each * M / p) < 1 and cut:
         return "That is the mean of all ranks: a shard has a whole number of elements, and rank 0's are ceil(M / p)."
     if cut and value == each * M:
@@ -83,14 +82,12 @@ def state_mistake(part: str, came: Mapping[str, Any], M: int, p: int, stage: int
         return f"From stage {CUT_FROM[part]} on the {part} {verb} cut: rank 0 has ceil(M / p) elements."
     if not cut and value in (each * -(-M // p), each * (M // p)):
         return (f"In stage {stage} the {part} are not cut yet: stage 1 cuts the optimizer, stage 2 the gradients too, "
-                "stage 3 "
-                "the parameters too.")
+                "stage 3 the parameters too.")
     if part == "optimizer":
         elements, master, numbers = -(-M // p) if cut else M, BYTES[precision][2], NUMBERS[optimizer]
         for instead, words in (
                 (4 * numbers, "The master copy is left out, or the state counted with 2 bytes a number: the optimizer "
-                              "works in "
-                              "4 bytes throughout."),
+                              "works in 4 bytes throughout."),
                 (4 + 4 * numbers, "A master copy is needed only where the parameters have 2 bytes."),
                 (master + 8, "That is Adam's state: momentum remembers one number for each parameter, and plain SGD none."),
                 (master + 4, "Adam remembers two numbers for each parameter: a mean and a mean of squares.")):
@@ -137,21 +134,17 @@ def traffic_mistake(came: float, M: int, p: int, stage: int, k: int) -> str | No
     ways = [
         ({0: 2, 1: 2, 2: 2, 3: 3}[stage] * M * c,
          "That is right for one microbatch. Stage 2 reduce-scatters after each of the k, and stage 3 gathers for each "
-         "forward "
-         "and each backward too."),
+         "forward and each backward too."),
         ({0: 2, 1: 2, 2: 2, 3: 3}[stage] * k * M * c,
          "What is sent only once a step is counted for each microbatch: stages 0 and 1 reduce the sum once, and stages 1 "
-         "and "
-         "2 gather the parameters once, after the update."),
+         "and 2 gather the parameters once, after the update."),
         (times(stage, k) * M, "Round a ring of p ranks a reduce-scatter or all-gather sends (p-1)/p of the vector a rank, "
-                              "not "
-                              "all of it: a rank's own part stays."),
+                              "not all of it: a rank's own part stays."),
         (times(stage, k) * M * (p - 1), "That is what all ranks send together."),
         (times(stage, k) * M / p, "That is one part of the vector; a rank sends p-1 of them."),
         (2 * times(stage, k) * M * c, "That is twice as much: does it count what a rank receives too? Or bytes of 2?"),
         ({3: 2 * k}.get(stage, 0) * M * c, "Stage 3 gathers the parameters twice for a microbatch, for its forward and "
-                                           "again "
-                                           "for its backward."),
+                                           "again for its backward."),
         ({3: 3 * k + 1}.get(stage, 0) * M * c, "After stage 3's update nothing is gathered: the next forward does that."),
         ({2: k}.get(stage, 0) * M * c, "Stage 2's new parameters have to reach all ranks: that is an all-gather after the "
                                        "update."),

@@ -72,13 +72,11 @@ def mistake(came: Pieces, right: Pieces, lengths: list[int], p: int, r: int) -> 
     parts = [torch.arange(length).tensor_split(p)[r].tolist() for length in lengths]
     if came == [(i, part[0], part[-1] + 1) for i, part in enumerate(parts) if part]:
         return ("That cuts each parameter by itself, and what is left over goes to the first ranks every time. Lay them "
-                "end to "
-                "end, and cut once.")
+                "end to end, and cut once.")
     whole = [(i, 0, lengths[i]) for i in dict.fromkeys(i for i, *_ in came)]
     if came == whole and M:
         return ("These are whole parameters. A shard may begin and end in the middle of one: otherwise the largest "
-                "parameter "
-                "would set the size of the shards.")
+                "parameter would set the size of the shards.")
     return None
 
 

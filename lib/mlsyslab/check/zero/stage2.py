@@ -41,8 +41,7 @@ class Zero2Backward(Sharded):
         for layer, (one, right) in enumerate(zip(came, expected, strict=True)):
             if one.dim() == 1 and one.numel() > 1.5 * right.numel():
                 return (f"rank {rank} keeps {one.numel()} elements of layer {layer}'s gradient; its shard has "
-                        f"{right.numel()}. "
-                        "Stage 2 cuts the gradients: reduce_scatter gives each rank its own part")
+                        f"{right.numel()}. Stage 2 cuts the gradients: reduce_scatter gives each rank its own part")
             if wrong := close(rank, one, right):
                 return f"layer {layer}: {wrong}"
         return None

@@ -46,8 +46,7 @@ class Zero3Step(Sharded):
         for layer, (one, right) in enumerate(zip(came, expected, strict=True)):
             if one.numel() > 1.5 * right.numel():
                 return (f"rank {rank} keeps {one.numel()} elements of layer {layer}; its shard has {right.numel()}. In "
-                        "stage 3 "
-                        "a rank keeps its part of every layer, and nothing else from step to step")
+                        "stage 3 a rank keeps its part of every layer, and nothing else from step to step")
             if wrong := close(rank, one, right):
                 return f"layer {layer}: {wrong}"
         return None
@@ -68,8 +67,7 @@ class Zero3Step(Sharded):
                                          "all "
                                          'samples, so the ranks\' gradients are to be added up (op="sum").'),
             (scaled(lambda rows: rows), "That is a step with the sum of the ranks' means: divide by N, the number of "
-                                        "samples on "
-                                        "all ranks, and not by the number of rows here."),
+                                        "samples on all ranks, and not by the number of rows here."),
             (scaled(lambda rows: rows * p), "That is a step with the mean of the ranks' means: they have unequal numbers of "
                                             "samples, so divide by N, and add up."),
             (scaled(lambda rows: 1), f"That is a step with {N} times the gradient: the loss is a mean over N samples."),
@@ -95,8 +93,7 @@ class Zero3Step(Sharded):
         return held_too_much(outcome, allowed, min(W.nbytes for W in weights), "a whole layer",
                              f"the model has {count(len(weights), 'layer')}, and in stage 3 a rank keeps its part of each. "
                              "Gather a layer, use it, free it; backward gathers it again (a view, such as a slice, keeps "
-                             "all "
-                             "that it is a part of)")
+                             "all that it is a part of)")
 
     def advise(self, error):
         if isinstance(error, RankFailed) and "expects" in error.reason and "sends" in error.reason:
