@@ -64,8 +64,7 @@ class Zero3Step(Sharded):
         slips = [
             ([own[0] for own in case.arguments], "These are the shards from before the step."),
             (scaled(lambda rows: N * p), f"That is a step with 1/{p} of the gradient: each rank divides by the number of "
-                                         "all "
-                                         'samples, so the ranks\' gradients are to be added up (op="sum").'),
+                                         'all samples, so the ranks\' gradients are to be added up (op="sum").'),
             (scaled(lambda rows: rows), "That is a step with the sum of the ranks' means: divide by N, the number of "
                                         "samples on all ranks, and not by the number of rows here."),
             (scaled(lambda rows: rows * p), "That is a step with the mean of the ranks' means: they have unequal numbers of "
