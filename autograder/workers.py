@@ -11,6 +11,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
 from autograder.errors import CourseError
+from autograder.inside.borrowed import lend
 from autograder.outcome import PERSON, Outcome
 from autograder.read import Submission
 from autograder.work import Grader, Job, Result
@@ -89,6 +90,7 @@ def _work(connection: Connection, job: Job) -> None:
     """The life of a worker. It ends when nobody is there to work for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the grader, which ends it
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the grader's fork server, it dies
+    lend()
     with Grader(job) as grader, suppress(EOFError, OSError):
         while True:
             submission = connection.recv()

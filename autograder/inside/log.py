@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
+from mlsyslab.check.live import Live
+from mlsyslab.check.runs import Held
 from mlsyslab.comm.communicator import Communicator
 from mlsyslab.comm.lane import Died, Ended
 
@@ -68,10 +70,14 @@ class LoggedTask:
 
 
 class Logged(Communicator):
-    """A rank's communicator that notes what is asked of it in `steps` before it is done."""
+    """A rank's communicator that notes what is asked of it in `steps` before it is done.
 
-    def __init__(self, inner: Communicator, steps: Steps):
+    received: where the tensors that messages go into are watched.  live: what watches this rank's memory, if anything does.
+    """
+
+    def __init__(self, inner: Communicator, steps: Steps, received: Held, live: Live | None):
         self.inner, self.steps, self.number = inner, steps, steps.comms
+        self.received, self.live = received, live
         steps.comms += 1
         self.rank, self.size, self.ranks = inner.rank, inner.size, inner.ranks
         self.device, self.life = inner.device, inner.life
@@ -84,10 +90,12 @@ class Logged(Communicator):
         self.steps.note(what, self.number, *about)
 
     def _isend(self, tensor, to, tag):
-        self._note("isend", tensor.detach().clone(), self.ranks.index(to), tag)
+        with self.live.aside() if self.live else nullcontext():
+            self._note("isend", tensor.detach().clone(), self.ranks.index(to), tag)
         return self._begun(self.inner._isend(tensor, to, tag))
 
     def _irecv(self, out, source, tag):
+        self.received.add(out, self.ranks[self.rank], source)
         self._note("irecv", out.dtype, list(out.shape), self.ranks.index(source), tag)
         return self._begun(self.inner._irecv(out, source, tag))
 
@@ -129,7 +137,7 @@ class Logged(Communicator):
         self._note("start", len(self.steps.lanes) - 1)
 
         def beside(side: Communicator, *given: Any) -> Any:
-            return own.run(fn, Logged(side, own), *given)
+            return own.run(fn, Logged(side, own, self.received, self.live), *given)
 
         self.steps.tasks += 1
         return LoggedTask(self.steps, self.inner.start(beside, *args), self.steps.tasks - 1)
@@ -145,7 +153,7 @@ class Logged(Communicator):
 
     def split(self, color, key=None):
         self._note("split", color, key)
-        return Logged(self.inner.split(color, key), self.steps)
+        return Logged(self.inner.split(color, key), self.steps, self.received, self.live)
 
 
 def copied(value: Any) -> Any:

@@ -9,7 +9,8 @@ import re
 import sys
 from types import FrameType, TracebackType
 
-CELL = "/ipykernel_1/{}.py"
+CELLS = "/ipykernel_1/"
+CELL = CELLS + "{}.py"
 IS_CELL = re.compile(r"/ipykernel_1/\d+\.py")
 
 Place = list  # [file, line, function]
@@ -19,7 +20,7 @@ def place() -> Place | None:
     """The innermost line of a cell on this thread."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if IS_CELL.fullmatch(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(CELLS):
             return [frame.f_code.co_filename, frame.f_lineno or 1, frame.f_code.co_name]
         frame = frame.f_back
     return None
@@ -30,7 +31,7 @@ def raised_at(traceback: TracebackType | None) -> Place | None:
     found = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if IS_CELL.fullmatch(code.co_filename):
+        if code.co_filename.startswith(CELLS):
             found = [code.co_filename, traceback.tb_lineno or 1, code.co_name]
         traceback = traceback.tb_next
     return found

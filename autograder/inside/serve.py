@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
+from mlsyslab.check.live import Live
 from mlsyslab.check.products import Products
-from mlsyslab.check.runs import run
-from mlsyslab.comm import Communicator, Deadlock
+from mlsyslab.check.runs import Held
+from mlsyslab.comm import Communicator, Deadlock, simulate
 
 from .errors import described
 from .line import Ended, Line, Strand
@@ -43,24 +45,26 @@ class Server:
     def on_value(self, name: str) -> Any:
         return self.notebook.names.get(name)
 
-    def on_run(self, name: str, arguments: list[list[Any]], link: Any, forbidden: list[str] | None, timeout: float,
-               watch: bool) -> dict[str, Any] | None:
+    def on_run(self, name: str, arguments: list[list[Any]], link: Any, timeout: float, watch: bool) -> dict[str, Any] | None:
         """Run a function of the student on all ranks; None where it asks for what only the judge can do."""
-        fn = self.notebook.names[name]
+        fn, given, held = self.notebook.names[name], copied(arguments), Held()
+        live = [Live() if watch else None for _ in arguments]
         lanes: list[Steps] = []
         for _ in arguments:
             Steps(lanes)
 
-        def rank(comm: Communicator, *own: Any) -> Any:
-            steps = lanes[comm.rank]
-            return steps.run(fn, Logged(comm, steps), *own)
+        def rank(comm: Communicator, own: list[Any]) -> Any:
+            steps, memory = lanes[comm.rank], live[comm.rank]
+            with memory or nullcontext():
+                return steps.run(fn, Logged(comm, steps, held, memory), *own)
 
         self.line.asked = False
         told = {"error": None, "endless": None, "results": [], "changed": [], "held": {}, "live": []}
         try:
-            done = run(rank, [tuple(own) for own in arguments], link, forbidden, timeout, watch)
-            told |= {"results": done.results, "changed": done.changed, "held": done.held,
-                     "live": [[live.peak, live.at_peak] for live in done.live]}
+            results = simulate(rank, given, link, timeout=timeout).results
+            changed = [rank for rank, own in enumerate(arguments) if not all(map(same, own, given[rank]))]
+            told |= {"results": results, "changed": changed, "held": held.most,
+                     "live": [[memory.peak, memory.at_peak] for memory in live if memory]}
         except Exception as error:
             endless = isinstance(error, Deadlock) and error.why
             told["endless" if endless else "error"] = described(error)
@@ -89,16 +93,16 @@ class Server:
         fn = self.notebook.names[name]
         before = copied(args)
         if counting:
-            with Products() as products:
+            with Products() as products, Live() as live:
                 result = fn(*args, **kwargs)
-            count = products.number
+            seen = [products.number, live.peak]
         else:
-            result, count = fn(*args, **kwargs), 0
+            result, seen = fn(*args, **kwargs), None
         if inspect.iscoroutine(result):
             result.close()
             raise TypeError(f"{name} is declared with `async def`; write `def`")
         changed = [[place, new] for place, (old, new) in enumerate(zip(before, args, strict=True)) if not same(old, new)]
-        return "return", number, result, changed, count
+        return "return", number, result, changed, seen
 
 
 def copied(value: Any) -> Any:

@@ -172,7 +172,8 @@ class Warm:
     """What every child begins with: the library, a shell, and the cells that come before the first exercise."""
 
     def __init__(self, job: dict[str, Any]):
-        sys.path[:0] = [job["inside"], job["library"]]
+        sys.path.insert(0, job["library"])
+        sys.path.append(job["inside"])  # last: nothing there stands for a module of Python's
         import torch
         from inside.library import Finder
         from inside.line import Line
@@ -184,13 +185,14 @@ class Warm:
         self.locals = Locals()
         self.line = Line(Silent(), Coder())
         sys.meta_path.insert(0, Finder(self.line, job["withheld"], job["kept"], job["asked"]))
+        from inside.borrowed import lend
         from inside.serve import Server  # with what is left of the checks
         from inside.vocabulary import coder
 
         self.line.coder = coder()
 
         sys.path.remove(job["inside"])
-        self.server = Server
+        self.server, self.lend = Server, lend
         self.notebook = Notebook(self.line)
         for file, source in job["cells"]:
             self.notebook.run(source, file)
@@ -198,6 +200,7 @@ class Warm:
 
     def serve(self, pipe: socket.socket) -> None:
         self.line.pipe = pipe
+        self.lend()
         self.server(self.line, self.notebook, self.locals).run()
 
 

@@ -45,22 +45,27 @@ class Stub(Elsewhere):
         return self._call(args, kwargs)[0]
 
     def counted(self, *args: Any) -> tuple[Any, int, bool]:
-        result, changed, products = self._call(args, {}, True)
-        return result, products if type(products) is int else 0, bool(changed)
+        result, products, _, changed = self.watched(*args)
+        return result, products, changed
+
+    def watched(self, *args: Any) -> tuple[Any, int, int, bool]:
+        result, changed, seen = self._call(args, {}, True)
+        products, peak = map(nonnegative, seen if isinstance(seen, list) and len(seen) == 2 else (0, 0))
+        return result, products, peak, bool(changed)
 
     def _call(self, args: tuple, kwargs: dict[str, Any], counting: bool = False) -> tuple[Any, Any, Any]:
         call = Call(self.pipe, self.allowed)
-        result, changed, products = call.run("call", self.__name__, call.out(list(args)), call.out(kwargs), counting)
+        result, changed, seen = call.run("call", self.__name__, call.out(list(args)), call.out(kwargs), counting)
         for place, new in changed if isinstance(changed, list) else []:
             if type(place) is int and 0 <= place < len(args):
                 write_back(args[place], new)
-        return result, changed, products
+        return result, changed, seen
 
     def run(self, arguments: Sequence[tuple], link: Network, forbidden: Sequence[str] | None, timeout: float,
             watch: bool) -> runs.Outcome:
         """All ranks run in the sandbox, and what they did is done again here; or step by step, where they need help."""
         if not self.step_by_step and type(link) in self.pipe.coder.known.values():
-            told = self.pipe.ask("run", self.__name__, list(map(list, arguments)), link, forbidden, timeout, watch)
+            told = self.pipe.ask("run", self.__name__, list(map(list, arguments)), link, timeout, watch)
             self.step_by_step = not isinstance(told, dict)
             if not self.step_by_step:
                 return self._replayed(told, arguments, link, forbidden, timeout)
@@ -149,7 +154,7 @@ class Call:
     # -- the conversation ---------------------------------------------------------------------------------------------
 
     def run(self, kind: str, *about: Any) -> list[Any]:
-        """Begin the call, and serve its requests until it ends; returns [result, changed arguments, products]."""
+        """Begin the call, and serve its requests until it ends; returns [result, changed arguments, what was seen]."""
         pipe, served = self.pipe, False
         try:
             pipe.send(kind, self.number, *about)

@@ -17,7 +17,7 @@ import numpy
 import torch
 from nbformat.v4 import new_output
 
-from autograder.judge.lab import Lab, Part
+from autograder.judge.lab import TEST, Lab, Part
 from autograder.judge.outputs import Outputs
 from autograder.judge.pipe import Gone
 from autograder.judge.session import Session
@@ -84,7 +84,8 @@ class Tests:
 
     def theirs(self, part: Part, session: Session) -> dict[str, Any]:
         """What a test cell needs of the student's names."""
-        wanted = sorted(name for name in part.needs if name in self.lab.theirs or name not in self.own)
+        ours = set(self.own).union(*(other.binds for other in self.lab.parts if other.role == TEST))
+        wanted = sorted(name for name in part.needs if name in self.lab.theirs or name not in ours)
         found = {}
         for name, kind in zip(wanted, session.kinds(wanted) if wanted else [], strict=True):
             if kind == "function":
