@@ -128,6 +128,13 @@ def test_a_worker_that_comes_back_goes_on_where_the_slowest_is():
     assert clocks[:2] == [0, 1] and clocks[2] in (5, 6) and clocks[2:] == list(range(clocks[2], 12))
 
 
+def test_a_new_primary_leaves_out_whom_the_old_one_could_not():
+    """Worker 1 and the primary of shard 0 die at once, so that the backup is never told to leave out the worker."""
+    record = play(tally(2, 6, 2, BSP(), True), LINK, [Failure(3, 1.5, 60.0), Failure(0, 1.505, 5.0)])
+    check(record)
+    assert max(e.time for e in acknowledged(record.trace) if e.worker == 0) < 10
+
+
 def test_what_cannot_be_survived_is_told():
     with pytest.raises(RankFailed, match="shard 0 is lost: its only server, rank 0, died. Setup.replicas=2. keeps a copy"):
         play(tally(2, 4, 2, BSP(), False, replicas=1), LINK, [Failure(0, 1.5, 2.5)])

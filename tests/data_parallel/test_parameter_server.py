@@ -20,6 +20,7 @@ from mlsyslab.data_parallel import (
     Setup,
     Shard,
     Steady,
+    messages,
     play,
     run_rank,
     serve,
@@ -195,6 +196,21 @@ def work(calls):
 def test_a_client_says_what_is_wrong(calls, words):
     with pytest.raises(RankFailed, match=words):
         simulate(work(calls), [None] * 2)
+
+
+def test_an_answer_to_another_question_is_put_aside():
+    """To one of an earlier clock, or of an earlier life: a slow server's, that came when the worker had asked again."""
+    def one(comm, _):
+        if comm.rank == 1:
+            return Client(comm, Setup(), {"x": torch.zeros(1)}).pull()["x"].item()
+        asked = messages.unpack(comm.recv(messages.room(), 1, messages.tag(messages.REQUEST)))
+        for earlier_clock, earlier_life, value in ((1, 0, 1.0), (0, 1, 2.0), (0, 0, 3.0)):
+            answer = asked._replace(clock=asked.clock - earlier_clock, life=asked.life - earlier_life,
+                                    values=torch.tensor([value]))
+            comm.send(answer.pack(1), 1, messages.tag(messages.VALUES))
+        return None
+
+    assert simulate(one, [None] * 2).results[1] == 3.0
 
 
 def test_roles_are_told_apart():

@@ -71,6 +71,7 @@ class Bucket:
     def __repr__(self) -> str:
         return f"Bucket({self.number}: {len(self.names)} gradients, {self.nbytes} bytes)"
 
+    @torch.no_grad()
     def put(self, i: int, scale: float) -> None:
         """Put the i-th parameter's gradient, times `scale`, in its place; zeros where it has none."""
         gradient, view = self.parameters[i].grad, self.views[i]

@@ -10,7 +10,7 @@ from torch import nn
 from mlsyslab.collectives import all_reduce, broadcast
 from mlsyslab.collectives.auto import choose_for
 from mlsyslab.comm import Communicator
-from mlsyslab.data_parallel.buckets import Bucket, assign
+from mlsyslab.data_parallel.buckets import PIECE, Bucket, assign
 
 #: What the simulated clock charges for the backward of one parameter, from its name and itself.
 Seconds = Callable[[str, nn.Parameter], float]
@@ -82,11 +82,7 @@ class Reducer:
         self.running, self.used = False, None
         lacking = [i for i in range(len(self.parameters)) if i not in self.arrived]
         if lacking and not self.find_unused:
-            names = ", ".join(self.names[i] for i in lacking[:5]) + (", …" if len(lacking) > 5 else "")
-            raise RuntimeError(f"rank {self.comm.rank}: this backward gave no gradient for {names} ({len(lacking)} of "
-                               f"{len(self.parameters)} parameters), and the other ranks wait for it. If the loss doesn't "
-                               "always depend on all parameters: find_unused_parameters=True. (A checkpoint runs a backward "
-                               "of its own, unless use_reentrant=False.)")
+            raise RuntimeError(self._what_is_lacking(lacking))
         for i in range(len(self.parameters)):
             if i not in self.placed:  # an output depends on it, and the loss doesn't
                 self._put(i)
@@ -99,6 +95,12 @@ class Reducer:
                     parameter.grad = view
         if not self.known:
             self._learn_order(lacking)
+
+    def _what_is_lacking(self, lacking: list[int]) -> str:
+        names = ", ".join(self.names[i] for i in lacking[:5]) + (", …" if len(lacking) > 5 else "")
+        return (f"rank {self.comm.rank}: this backward gave no gradient for {names} ({len(lacking)} of "
+                f"{len(self.parameters)} parameters), and the other ranks wait for it. If the loss doesn't always depend on "
+                "all: find_unused_parameters=True. (A checkpoint runs a backward of its own, unless use_reentrant=False.)")
 
     def _anywhere(self) -> set[nn.Parameter]:
         """The parameters that have a gradient on some rank. The others are left without one, as on one device."""
@@ -122,7 +124,7 @@ class Reducer:
         """From now on, bucket in the order in which gradients came on rank 0 in the first backward."""
         order = broadcast(self.comm, torch.tensor([*self.arrived, *lacking], device=self.comm.device)).tolist()
         self.known = True
-        if self._assigned(order) != [[self.index[p] for p in bucket.parameters] for bucket in self.buckets]:
+        if self._assigned(order) != self.assigned:
             self.order = order
 
     def _assigned(self, order: list[int]) -> list[list[int]]:
@@ -136,14 +138,14 @@ class Reducer:
         """Make the buckets, if there is a new order. Gradients that are there move when they are put into them."""
         if self.order is None:
             return
-        self.index = {parameter: i for i, parameter in enumerate(self.parameters)}
-        assigned, self.order = self._assigned(self.order), None
+        self.assigned, self.order = self._assigned(self.order), None
         self.buckets = [Bucket(number, [self.names[i] for i in indices], [self.parameters[i] for i in indices])
-                        for number, indices in enumerate(assigned)]
-        self.places = {i: (number, place) for number, indices in enumerate(assigned) for place, i in enumerate(indices)}
+                        for number, indices in enumerate(self.assigned)]
+        self.places = {i: (number, place) for number, indices in enumerate(self.assigned) for place, i in enumerate(indices)}
         self.algorithms = [self._algorithm(bucket) for bucket in self.buckets]
 
     def _algorithm(self, bucket: Bucket) -> str:
         if self.algorithm != "auto":
             return self.algorithm
-        return choose_for(self.comm, "all_reduce", bucket.elements * (self.gradient_dtype or bucket.dtype).itemsize)
+        nbytes = bucket.elements * (self.gradient_dtype or bucket.dtype).itemsize
+        return choose_for(self.comm, "all_reduce", min(nbytes, PIECE))
