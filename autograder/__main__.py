@@ -1,4 +1,4 @@
-"""The command line: `python -m autograder labs|samples|grade`."""
+"""The command line: `python -m autograder labs|samples|grade|report|release`."""
 
 from __future__ import annotations
 
@@ -57,6 +57,16 @@ def parser() -> argparse.ArgumentParser:
     grade.add_argument("--unsafe-no-sandbox", action="store_true",
                        help="run submissions as you, with all your files in reach")
     grade.set_defaults(run=run_grade)
+
+    report = commands.add_parser("report", help="report about a class: a page, and grades as CSV, for Canvas and Moodle too")
+    report.add_argument("lab", metavar="LAB")
+    report.add_argument("--grades", type=Path, help="the folder of gradebook and outcomes (grades)")
+    report.set_defaults(run=run_report)
+
+    release = commands.add_parser("release", help="make the students' archive: labs, library, requirements, how to start")
+    release.add_argument("file", metavar="FILE", type=Path, nargs="?", default=ROOT / "_build" / "mlsyslab.zip",
+                         help="where to (_build/mlsyslab.zip)")
+    release.set_defaults(run=run_release)
     return top
 
 
@@ -104,6 +114,21 @@ def run_grade(arguments: argparse.Namespace) -> int:
     console = Console()
     console.print(report.table(arguments.lab, lab_exercises(course, arguments.lab), outcomes))
     console.print(f"gradebook: {course.grades / 'gradebook.db'}\nfeedback:  {course.grades / 'feedback'}", soft_wrap=True)
+    return 0
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    from autograder import class_report
+
+    for path in class_report.make(Course.at(ROOT, arguments.grades), arguments.lab):
+        print(path)
+    return 0
+
+
+def run_release(arguments: argparse.Namespace) -> int:
+    from autograder import archive
+
+    print(archive.make(Course.at(ROOT), arguments.file.resolve()))
     return 0
 
 

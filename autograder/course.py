@@ -22,6 +22,10 @@ SANITISE = ["autograder.preprocessors.Rebuild", "nbgrader.preprocessors.CheckCel
 AUTOGRADE = ["autograder.preprocessors.Judged", "nbgrader.preprocessors.LimitOutput", "autograder.preprocessors.SaveScores",
              "nbgrader.preprocessors.AssignLatePenalties", "nbgrader.preprocessors.CheckCellMetadata"]
 
+# What becomes of a graded notebook on its way to the feedback page.
+FEEDBACK = ["nbgrader.preprocessors.GetGrades", "autograder.pages.Hidden",
+            "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor"]
+
 
 @dataclass(frozen=True)
 class Course:
@@ -117,7 +121,10 @@ class Course:
         # nbgrader's own `autograde` (and the formgrader's button) runs and scores as `python -m autograder grade` does.
         c.Autograde.sanitize_preprocessors = SANITISE
         c.Autograde.autograde_preprocessors = AUTOGRADE
-        c.HTMLExporter.sanitize_html = True
+        c.GenerateFeedback.preprocessors = FEEDBACK
+        c.GenerateFeedback.exporter_class = "autograder.pages.FeedbackExporter"
+        for exporter in ("HTMLExporter", "FeedbackExporter"):
+            c[exporter].sanitize_html = True
         return c
 
     def _step(self, name: str) -> str:

@@ -1,11 +1,19 @@
-"""What is kept of a judged notebook: its file, as nbgrader's formgrader reads it, and the student's feedback."""
+"""What is kept of a judged notebook: its file, as nbgrader's formgrader reads it, and the student's feedback.
+
+The page is nbgrader's, with what was earned and why at its top. A browser runs nothing of it and loads nothing for it: what
+a submission shows is sanitised, scripts are taken out, and a policy in the page forbids the rest. Hidden tests show what
+they said, and not their code.
+"""
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from html import escape
 
 import nbformat
 from nbconvert.exporters import HTMLExporter
+from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
 from nbformat import NotebookNode
 from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
@@ -13,7 +21,13 @@ from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_solution
 
 from autograder.course import Course
-from autograder.outcome import Outcome
+from autograder.outcome import GRADED, Outcome
+
+SCRIPT = re.compile(r"<script\b.*?</script\s*>", re.DOTALL | re.IGNORECASE)
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'"
+HEAD = (f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">')
+UNSAFE = "graded without a sandbox: the submission ran with all files of the grader in reach"
 
 
 class Scores(NbGraderPreprocessor):
@@ -32,21 +46,58 @@ class Scores(NbGraderPreprocessor):
         return nb, resources
 
 
+class Hidden(ClearHiddenTests):
+    """Takes the code of hidden tests out of test cells; what looks like it in a student's cell is the student's."""
+
+    def preprocess_cell(self, cell: NotebookNode, resources: dict, cell_index: int) -> tuple[NotebookNode, dict]:
+        if is_grade(cell) and not is_solution(cell):
+            return super().preprocess_cell(cell, resources, cell_index)
+        return cell, resources
+
+
+class FeedbackExporter(HTMLExporter):
+    """nbgrader's page with the reasons above it; nothing in it runs, and nothing is loaded for it."""
+
+    def from_notebook_node(self, nb: NotebookNode, resources: dict | None = None, **more) -> tuple[str, dict]:
+        page, resources = super().from_notebook_node(nb, resources, **more)
+        page = SCRIPT.sub("", page)
+        page = page.replace("<head>", f"<head>\n{HEAD}", 1)
+        return page.replace("<body>", f"<body>\n{reasons(nb)}", 1), resources
+
+
+def reasons(nb: NotebookNode) -> str:
+    """What the tests said, for each graded cell, and what was odd about the submission."""
+    rows = []
+    for cell in nb.cells:
+        if is_grade(cell):
+            name = cell.metadata.nbgrader.grade_id
+            errors = [output for output in cell.get("outputs", ()) if output.output_type == "error"]
+            said = [f"{error.ename}: {error.evalue}" for error in errors]
+            rows.append(f'<tr><td><a href="#{escape(name)}">{escape(name)}</a></td>'
+                        f'<td><pre>{escape("; ".join(said)) or "passed"}</pre></td></tr>')
+    about = nb.metadata.get("outcome", {})
+    notes = "".join(f"<li>{escape(note)}</li>" for note in [*about.get("why", ()), *about.get("notes", ())])
+    kind = f"<p>Outcome: <b>{escape(about['kind'])}</b></p>" if about.get("kind", GRADED) != GRADED else ""
+    warning = f'<p role="alert"><b>{escape(UNSAFE)}</b></p>' if about.get("unsafe") else ""
+    table = f'<table class="table"><tr><th>test</th><th>what it said</th></tr>{"".join(rows)}</table>'
+    return f'<div class="container">{warning}{kind}{table}{f"<ul>{notes}</ul>" if notes else ""}</div>'
+
+
 @cache
-def exporter(course: Course) -> HTMLExporter:
-    """nbgrader's own, with hidden tests left out of it; made once, because that takes long."""
+def exporter(course: Course) -> FeedbackExporter:
+    """Made once, because that takes long."""
     config = course.config()
-    converter = GenerateFeedback(coursedir=CourseDirectory(config=config), config=config)
-    settings = converter.config.copy()
+    settings = GenerateFeedback(coursedir=CourseDirectory(config=config), config=config).config.copy()
     settings.Exporter.default_preprocessors = []
-    made = HTMLExporter(config=settings)
-    for step in (Scores, ClearHiddenTests, *[step for step in converter.preprocessors if step.__name__ != "GetGrades"]):
+    made = FeedbackExporter(config=settings)
+    for step in (Scores, Hidden, CSSHTMLHeaderPreprocessor):
         made.register_preprocessor(step, enabled=True)
     return made
 
 
-def graded_notebook(notebook: NotebookNode) -> str:
-    """The text of the notebook's file, in the folder `autograded`."""
+def graded_notebook(notebook: NotebookNode, outcome: Outcome, unsafe: bool = False) -> str:
+    """The text of the notebook's file, in the folder `autograded`; how it ended stands in its metadata."""
+    notebook.metadata["outcome"] = {"kind": outcome.kind, "why": outcome.why, "notes": outcome.notes, "unsafe": unsafe}
     return nbformat.writes(notebook) + "\n"
 
 

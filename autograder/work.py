@@ -107,5 +107,5 @@ class Grader:
         kinds = {verdict.kind for verdict in judged.verdicts} | ({LIMITED} if judged.limits else set())
         kind = next((kind for kind in (PERSON, LIMITED) if kind in kinds), GRADED)
         outcome = Outcome(submission.student, kind, digest, why, judged.verdicts, notes + rebuilt.notes)
-        text = graded_notebook(judged.notebook)
+        text = graded_notebook(judged.notebook, outcome, self.job.unsafe)
         return Result(outcome, text, feedback_page(text, outcome, self.job.course, self.job.lab), handed_in)
