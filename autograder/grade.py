@@ -20,10 +20,11 @@ from autograder.workers import graded
 
 def grade(course: Course, lab: str, submissions: Path | None = None, limits: Limits | None = None, workers: int = 1,
           again: bool = False, unsafe: bool = False, progress: Progress | None = None,
-          students: Sequence[str] = ()) -> list[Outcome]:
+          students: Sequence[str] = (), exercises: Sequence[str] = ()) -> list[Outcome]:
     """Grade every submission of `lab` under `submissions` that has changed since it was graded, or all of them.
 
     students: grade these only, changed or not.  again: the unchanged ones too.
+    exercises: grade all, but change the verdicts of these only, where there was one before.
     Returns the outcomes of all submissions there, old and new. Raises KeyboardInterrupt after what was done is recorded.
     """
     if not unsafe and (why := sandbox.missing()):
@@ -32,11 +33,12 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
     found = read.find(submissions or course.submitted, lab)
     job = Job(course, lab, limits or Limits(), course.seed(), unsafe)
     with Recorder(course, lab) as recorder, progress or Progress(quiet=True) as bar:
-        new = chosen(found, students) if students else found if again else \
+        check_exercises(course, lab, exercises)
+        new = chosen(found, students) if students else found if again or exercises else \
             [submission for submission in found if recorder.digest(submission.student) != job.digest(submission)]
         bar.begin(len(new), len(found) - len(new))
         for result in graded(job, new, workers):
-            recorder.record(result)
+            recorder.record(result, exercises)
             bar.advance(result.outcome)
     outcomes = [Outcome.load(course.outcome(lab, submission.student)) for submission in found]
     return [outcome for outcome in outcomes if outcome is not None]
@@ -48,6 +50,12 @@ def chosen(found: list[read.Submission], students: Sequence[str]) -> list[read.S
         raise CourseError(f"there is no submission of {', '.join(unknown)}; there are those of "
                           f"{', '.join(submission.student for submission in found)}")
     return [submission for submission in found if submission.student in students]
+
+
+def check_exercises(course: Course, lab: str, names: Sequence[str]) -> None:
+    known = [exercise.name for exercise in lab_exercises(course, lab)]
+    if unknown := sorted(set(names) - set(known)):
+        raise CourseError(f"{lab} has no exercise {', '.join(unknown)}; it has {', '.join(known)}")
 
 
 def lab_exercises(course: Course, lab: str) -> list[Exercise]:

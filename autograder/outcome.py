@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from autograder.course import write
@@ -50,6 +51,12 @@ class Outcome:
     @property
     def total(self) -> float:
         return sum(points or 0 for points in self.points.values())
+
+    def keeping(self, before: Outcome, exercises: Collection[str]) -> Outcome:
+        """This outcome, but that of all other exercises is what it was before."""
+        old = {verdict.exercise: verdict for verdict in before.verdicts}
+        kept = [new if new.exercise in exercises else old.get(new.exercise, new) for new in self.verdicts]
+        return replace(self, verdicts=kept)
 
     def save(self, path: Path) -> None:
         write(path, json.dumps(asdict(self), indent=1) + "\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from dataclasses import replace
 
 from nbgrader.api import Gradebook
 from sqlalchemy.exc import SAWarning
@@ -61,9 +63,15 @@ class Recorder:
         outcome = Outcome.load(self.course.outcome(self.lab, student)) if student in self.entered else None
         return outcome.digest if outcome else None
 
-    def record(self, result: Result) -> None:
-        """Enter one outcome. The file of the outcome comes last: without it the submission is graded again."""
+    def record(self, result: Result, exercises: Sequence[str] = ()) -> None:
+        """Enter one outcome. The file of the outcome comes last: without it the submission is graded again.
+
+        exercises: where they are given, all others keep the verdict that they had.
+        """
         student = result.outcome.student
+        before = Outcome.load(self.course.outcome(self.lab, student)) if exercises else None
+        if before is not None and before.verdicts and result.outcome.verdicts:
+            result = replace(result, outcome=result.outcome.keeping(before, exercises))
         self._enter(result)
         for path, text in ((self.course.autograded(self.lab, student), result.notebook),
                            (self.course.feedback(self.lab, student), result.page)):

@@ -132,6 +132,7 @@ class Zygote:
             raise CourseError(why)
         self.limits, self.library, self.cells, self.unsafe = limits, library, list(cells), unsafe
         self.process: subprocess.Popen | None = None
+        self.lost = False  # whether it went while a child was there: nothing is to be believed of that child
         self.nested = True
         self.count = 0
 
@@ -155,7 +156,11 @@ class Zygote:
         self._write(inside=str(inside), library=str(library_folder().parent), cells=self.cells, limits=limits,
                     nested=self.nested and not self.unsafe, withheld=library.withheld, kept=library.kept_modules,
                     asked=dict(library.asked or {}))
-        self.nested = self._read(START)["nested"]
+        try:
+            self.nested = self._read(START)["nested"]
+        except Lost as lost:
+            self.close()
+            raise CourseError(f"the sandbox can't be started: {lost}") from lost
 
     def _write(self, **message: object) -> None:
         try:
@@ -186,7 +191,7 @@ class Zygote:
 
     def fork(self) -> Child:
         """A new child. There is one at a time."""
-        if self.process is not None and (self.process.poll() is not None or not (self.nested or self.unsafe)):
+        if self.process is not None and (self.lost or self.process.poll() is not None or not (self.nested or self.unsafe)):
             self.close()
         if self.process is None:
             self._begin()
@@ -212,7 +217,7 @@ class Zygote:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, 9)
         self.process.wait()
-        self.process = None
+        self.process, self.lost = None, False
         self.complaints.close()
         if self.unsafe:
             shutil.rmtree(self.home, ignore_errors=True)
@@ -243,7 +248,7 @@ class Child:
         except Lost as lost:
             if not kill:
                 return self._wait(True)
-            self.zygote.close()
+            self.zygote.lost = True
             return f"the sandbox has gone: {lost}"
 
     def close(self) -> None:

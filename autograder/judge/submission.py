@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from nbformat import NotebookNode
 
-from autograder.errors import CourseError
+from autograder.errors import NeedsPerson
 from autograder.judge.lab import SETUP, TEST, Lab
 from autograder.judge.outputs import Outputs
 from autograder.judge.session import Session
@@ -16,7 +17,7 @@ from autograder.outcome import GRADED, LIMITED, PERSON, Verdict
 from autograder.rebuild import Rebuilt
 from autograder.sandbox import Lost, Zygote
 
-TRIES = 3  # new sandboxes, where one has gone
+TRIES = 3  # sandboxes that one submission may cost
 
 
 @dataclass
@@ -40,19 +41,19 @@ class Judge:
         self.zygote.close()
 
     def judge(self, rebuilt: Rebuilt) -> Judged:
-        for left in reversed(range(TRIES)):
-            try:
+        """Raises NeedsPerson where the sandbox doesn't survive it."""
+        for _ in range(TRIES):
+            with suppress(Lost):
                 return self._judge(rebuilt)
-            except Lost as lost:
-                self.zygote.close()
-                if not left:
-                    raise CourseError(f"the sandbox doesn't work: {lost}") from lost
-        raise AssertionError
+            self.zygote.close()
+        raise NeedsPerson(f"the sandbox went {TRIES} times while it ran")
 
     def _judge(self, rebuilt: Rebuilt) -> Judged:
         session, names, limits, tested = Session(self.zygote, self.limits), {}, [], {}
         try:
             for place in rebuilt.places:
+                if self.zygote.lost:
+                    break
                 if place.cell.cell_type != "code":
                     continue
                 if place.part is not None and place.part.role == TEST:
@@ -67,6 +68,8 @@ class Judge:
                 place.cell.outputs = list(outputs)
         finally:
             session.close()
+        if self.zygote.lost:
+            raise Lost("it went while a submission ran")
         return Judged(rebuilt.notebook, self._verdicts(rebuilt, tested), limits)
 
     def _verdicts(self, rebuilt: Rebuilt, tested: dict[str, Tested]) -> list[Verdict]:
