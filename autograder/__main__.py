@@ -53,6 +53,8 @@ def parser() -> argparse.ArgumentParser:
                        help="limit of a submission (%(default)g)")
     grade.add_argument("--student", metavar="NAME", action="append", default=[],
                        help="grade this student's submission only, changed or not; may be given several times")
+    grade.add_argument("--exercise", metavar="NAME", action="append", default=[],
+                       help="give new points for this exercise only; may be given several times")
     grade.add_argument("--again", action="store_true", help="grade the unchanged ones too")
     grade.add_argument("--unsafe-no-sandbox", action="store_true",
                        help="run submissions as you, with all your files in reach")
@@ -110,7 +112,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     course = Course.at(ROOT, arguments.grades)
     limits = Limits(cell=arguments.cell_seconds, submission=arguments.seconds)
     outcomes = grade(course, arguments.lab, arguments.submissions, limits, arguments.workers, arguments.again,
-                     arguments.unsafe_no_sandbox, report.Progress(), arguments.student)
+                     arguments.unsafe_no_sandbox, report.Progress(), arguments.student, arguments.exercise)
     console = Console()
     console.print(report.table(arguments.lab, lab_exercises(course, arguments.lab), outcomes))
     console.print(f"gradebook: {course.grades / 'gradebook.db'}\nfeedback:  {course.grades / 'feedback'}", soft_wrap=True)
