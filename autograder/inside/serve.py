@@ -70,7 +70,9 @@ class Server:
             told["endless" if endless else "error"] = described(error)
         if self.line.asked:
             return None
-        return told | {"steps": self.line.coder.frame(lanes), "places": [lane.places for lane in lanes]}
+        wrong = told["error"] is not None or told["endless"] is not None
+        places = [lane.places if wrong else [] for lane in lanes]  # who reads them, does so to say what went wrong
+        return told | {"steps": self.line.coder.frame(lanes), "places": places}
 
     def communicator(self, parts: list[Any]) -> RemoteCommunicator:
         return RemoteCommunicator(self.line, self.locals, *parts)

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from autograder.inside.wire import HEAD, LARGEST, Coder, Malformed
+from autograder.judge.conversations import Tape
 from autograder.judge.outputs import Outputs
 from autograder.sandbox import Child
 
@@ -34,43 +35,65 @@ class Pipe:
         self.gone = False
         self.waiting: list[int] = []  # calls whose ranks have ended on this side; the child doesn't know it yet
         self.calls = 0
+        self.tape: Tape | None = None  # where all that is said is noted
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
     def send(self, *message: Any) -> None:
         if self.gone:
             raise Gone(self.limit or "the sandbox has ended")
-        if self.waiting:
-            self._put(["forget", self.waiting])
-            self.waiting = []
-        self._put(list(message))
+        self.forget()
+        self._say(self.coder.frame(list(message)))
 
-    def _put(self, message: list[Any]) -> None:
-        frame = memoryview(self.coder.frame(message))
-        while frame:
+    def forget(self) -> None:
+        """Let the child end the calls whose runs have ended here."""
+        if self.waiting:
+            numbers, self.waiting = self.waiting, []
+            self._say(self.coder.frame(["forget", numbers]))
+
+    def _say(self, frame: bytes) -> None:
+        if self.tape is None or self.tape.said(True, frame) is None:
+            self.write(frame)
+            if self.tape is not None:
+                self.tape.note(True, frame)
+
+    def write(self, frame: bytes) -> None:
+        left = memoryview(frame)
+        while left:
             self._guard()
             ready, writable, _ = select.select(self.child.files(), [self.child.pipe], [], POLL)
             self._drain(ready)
             try:
-                frame = frame[self.child.pipe.send(frame[:1 << 16]):] if writable else frame
+                left = left[self.child.pipe.send(left[:1 << 16]):] if writable else left
             except OSError:
                 raise self.lose() from None
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
     def read(self) -> list[Any]:
-        """The next frame. Raises Gone when there will be none."""
-        text, rest = HEAD.unpack(self._take(HEAD.size))
-        if text + rest > LARGEST:
-            raise self.stop(f"output: a value of more than {LARGEST:,} bytes")
+        """The next message. Raises Gone when there will be none."""
+        frame = self.tape.said(False) if self.tape is not None else None
+        if frame is None:
+            frame = self.frame()
+            if self.tape is not None:
+                self.tape.note(False, frame)
+        text, _ = HEAD.unpack(frame[:HEAD.size])
         try:
-            message = self.coder.value(self._take(text), self._take(rest))
+            message = self.coder.value(frame[HEAD.size:HEAD.size + text], frame[HEAD.size + text:])
             if not isinstance(message, list) or not message or not isinstance(message[0], str):
                 raise Malformed("no message")
         except Malformed as error:
             raise self.stop(f"it said something that is no answer: {error}") from None
-        self._drain(select.select(self.child.files(), [], [], 0)[0])
         return message
+
+    def frame(self) -> bytes:
+        """The bytes of the next frame."""
+        head = self._take(HEAD.size)
+        if sum(HEAD.unpack(head)) > LARGEST:
+            raise self.stop(f"output: a value of more than {LARGEST:,} bytes")
+        body = self._take(sum(HEAD.unpack(head)))
+        self._drain(select.select(self.child.files(), [], [], 0)[0])
+        return head + body
 
     def _take(self, size: int) -> bytes:
         data = bytearray()

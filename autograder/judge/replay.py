@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ class _Lane:
         self.run, self.comms, self.works, self.tasks, self.doing = run, [comm], [], [], []
 
     def go(self, steps: Any, places: Any) -> None:
-        for (what, *about), place in zip(steps, places, strict=True):
+        for (what, *about), place in zip_longest(steps, places):
             if what == "return":
                 return
             if what == "raise":

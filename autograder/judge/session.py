@@ -93,7 +93,12 @@ class Session:
         pipe = self.pipe
         pipe.outputs = outputs
         pipe.allow(self.limits.cell, f"time: it ran longer than {self.limits.cell:g} s")
-        action()
+        pipe.forget()
+        pipe.calls = 0
+        try:
+            action()
+        finally:
+            pipe.tape = None
         return pipe.limit if pipe.gone else self._felt(outputs)
 
 

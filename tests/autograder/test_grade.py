@@ -4,8 +4,6 @@ import json
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from io import StringIO
 from pathlib import Path
@@ -14,7 +12,7 @@ import nbformat
 import psutil
 import pytest
 from rich.console import Console
-from tiny_course import ROOT, new_course
+from tiny_course import ROOT, command, new_course
 
 from autograder import report, samples, sandbox
 from autograder.course import Course
@@ -282,13 +280,6 @@ def test_a_submission_reaches_nothing_of_the_course(tmp_path, monkeypatch):
 
 
 # -- the command ----------------------------------------------------------------------------------------------------------
-
-def command(course, *arguments, **more):
-    """`python -m autograder`, with the course's root in the place of the checkout."""
-    code = f"import pathlib, autograder.__main__ as it; it.ROOT = pathlib.Path({str(course.root)!r}); exit(it.main())"
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT, text=True, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, **more)
-
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["grade", "big"], "there is no lab 'big'"),

@@ -1,0 +1,115 @@
+"""Workers and the grader itself are killed at random: every submission has its outcome, once, the one it has undisturbed."""
+
+import subprocess
+import sys
+import time
+from itertools import product
+from random import Random
+
+import nbformat
+import psutil
+import pytest
+from tiny_course import ROOT, new_course
+
+from autograder import sandbox
+from autograder.course import Course
+from autograder.grade import grade
+from autograder.labs import released
+from autograder.outcome import Outcome
+from autograder.sources import make_notebook
+
+pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
+
+SUBMISSIONS, KILLS = 300, 30
+SOLVED = list(product((True, False), repeat=3))  # which of the three exercises
+EXERCISES = ("double", "warn", "count")
+SLOW = 600  # s, a guard against a hang
+
+
+def hand_in(course: Course, number: int) -> None:
+    """`number` submissions: every way to solve some of the exercises, in turn."""
+    text = released(course, "tiny")
+    answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, "tiny"), as_version=4).cells}
+    for index in range(number):
+        notebook = nbformat.reads(text, as_version=4)
+        for name, solved in zip(EXERCISES, SOLVED[index % len(SOLVED)], strict=True):
+            cell = next(cell for cell in notebook.cells if cell.id == name)
+            cell.source = answers[name] if solved else f"{cell.source}\n# {index}"
+        path = course.submitted / f"student-{index:03}" / "tiny" / "tiny.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(nbformat.writes(notebook))
+
+
+class Grading:
+    """`python -m autograder grade`, started again whenever it was killed."""
+
+    def __init__(self, course: Course):
+        self.course, self.folder = course, course.grades / "outcomes" / "tiny"
+        self.starts = 0
+        self.start()
+
+    def start(self) -> None:
+        root = str(self.course.root)
+        code = f"import pathlib, autograder.__main__ as it; it.ROOT = pathlib.Path({root!r}); exit(it.main())"
+        self.process = subprocess.Popen([sys.executable, "-c", code, "grade", "tiny", "--workers", "2"], cwd=ROOT,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.starts += 1
+
+    @property
+    def done(self) -> int:
+        return len(list(self.folder.glob("*.json")))
+
+    def until(self, number: int) -> None:
+        """Wait until so many outcomes are there."""
+        deadline = time.monotonic() + SLOW
+        while self.done < number:
+            assert time.monotonic() < deadline and self.process.poll() is None
+            time.sleep(0.01)
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes that grade: children of the server that forks them."""
+        servers = [child for child in psutil.Process(self.process.pid).children()
+                   if "multiprocessing.forkserver" in " ".join(child.cmdline())]
+        return [worker for server in servers for worker in server.children()]
+
+    def kill_one(self, chance: Random) -> str:
+        """Kill the grader, or one of its workers."""
+        workers = self.workers()
+        if not workers or chance.random() < 0.3:
+            self.process.kill()
+            self.process.wait()
+            self.start()
+            return "grader"
+        chance.choice(workers).kill()
+        return "worker"
+
+
+def test_kills_change_nothing(tmp_path):
+    for name in ("calm", "stormy"):
+        (tmp_path / name).mkdir()
+    calm, stormy = new_course(tmp_path / "calm"), new_course(tmp_path / "stormy")
+    hand_in(calm, len(SOLVED))
+    expected = [outcome.points for outcome in grade(calm, "tiny", workers=2)]
+    assert len({tuple(points.values()) for points in expected}) == len(SOLVED)
+
+    hand_in(stormy, SUBMISSIONS)
+    chance = Random(300)
+    grading = Grading(stormy)
+    try:
+        killed = []
+        for number in sorted(chance.sample(range(2, SUBMISSIONS - 2), KILLS)):
+            grading.until(number)
+            killed.append(grading.kill_one(chance))
+        assert grading.process.wait(SLOW) == 0
+    finally:
+        grading.process.kill()
+        grading.process.wait()
+    assert set(killed) == {"grader", "worker"} and len(killed) == KILLS
+
+    names = [f"student-{index:03}" for index in range(SUBMISSIONS)]
+    found = [Outcome.load(stormy.outcome("tiny", name)) for name in names]
+    assert grading.done == SUBMISSIONS and [outcome.student for outcome in found] == names
+    assert [outcome.points for outcome in found] == [expected[index % len(SOLVED)] for index in range(SUBMISSIONS)]
+    with stormy.gradebook() as gradebook:
+        entered = [(submission.student_id, submission.score) for submission in gradebook.assignment_submissions("tiny")]
+    assert sorted(entered) == [(outcome.student, outcome.total) for outcome in found]
