@@ -21,20 +21,27 @@ from autograder.sources import make_notebook
 
 pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
 
-LIMITS = Limits(cell=4.0, submission=30.0, memory=1 << 30, disk=32 << 20, output=50_000, processes=128)
+HARD = Limits(cell=4.0, submission=30.0, memory=1 << 30, disk=32 << 20, output=50_000, processes=128)
+SOFT = Limits(cell=60.0, submission=300.0)  # nothing honest is cut off because the machine is busy
 CASES = ADVERSARIAL | HONEST_BUT_ODD
 SEED = "the-secret-seed-of-the-corpus"
 ANSWERS = ("hidden_values", "expected_mean", SEED)  # stand in hidden tests only
 
 
-def solved(course: Course, names: tuple[str, ...]) -> nbformat.NotebookNode:
-    """The released lab, with the reference's answers to these exercises."""
-    notebook = nbformat.reads(released(course, LAB), as_version=4)
-    reference = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, LAB), as_version=4).cells}
-    for cell in notebook.cells:
-        if cell.id in names:
-            cell.source = reference[cell.id]
-    return notebook
+class Lab:
+    """The small lab, as it is handed out and with its answers."""
+
+    def __init__(self, course: Course):
+        self.text = released(course, LAB)
+        self.answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, LAB), as_version=4).cells}
+
+    def solved(self, names: tuple[str, ...]) -> nbformat.NotebookNode:
+        """The released lab, with the reference's answers to these exercises."""
+        notebook = nbformat.reads(self.text, as_version=4)
+        for cell in notebook.cells:
+            if cell.id in names:
+                cell.source = self.answers[cell.id]
+        return notebook
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +50,15 @@ def course(tmp_path_factory) -> Course:
     course = Course.at(tmp_path_factory.mktemp("corpus"))
     (course.root / "solutions").mkdir()
     shutil.copy(corpus.SOURCE, course.root / "solutions" / f"{LAB}.py")
+    lab = Lab(course)
     for student in ("aaa", "zzz"):
         folder = course.submitted / student / LAB
         folder.mkdir(parents=True)
-        (folder / f"{LAB}.ipynb").write_text(nbformat.writes(solved(course, EXERCISES)))
+        (folder / f"{LAB}.ipynb").write_text(nbformat.writes(lab.solved(EXERCISES)))
     for name, case in CASES.items():
         folder = course.submitted / name / LAB
         folder.mkdir(parents=True)
-        case.write(folder, solved(course, case.solved))
+        case.write(folder, lab.solved(case.solved))
     return course
 
 
@@ -67,7 +75,8 @@ def outcomes(course) -> dict[str, Outcome]:
         patch.setenv("MLSYSLAB_SEED", SEED)
         folders = (course.submitted, course.root / "solutions", sandbox.library_folder(), sandbox.INSIDE)
         before = [digests(folder) for folder in folders]
-        ended = grade(course, LAB, limits=LIMITS, workers=2)
+        grade(course, LAB, limits=HARD, workers=2, students=["aaa", *ADVERSARIAL, "zzz"])
+        ended = grade(course, LAB, limits=SOFT, workers=2, students=list(HONEST_BUT_ODD))
         for folder, was in zip(folders, before, strict=True):
             now = digests(folder)
             assert {name for name in was if "__pycache__" not in name and was[name] != now.get(name)} == set()

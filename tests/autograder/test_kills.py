@@ -45,7 +45,6 @@ class Grading:
 
     def __init__(self, course: Course):
         self.course, self.folder = course, course.grades / "outcomes" / "tiny"
-        self.starts = 0
         self.start()
 
     def start(self) -> None:
@@ -53,7 +52,6 @@ class Grading:
         code = f"import pathlib, autograder.__main__ as it; it.ROOT = pathlib.Path({root!r}); exit(it.main())"
         self.process = subprocess.Popen([sys.executable, "-c", code, "grade", "tiny", "--workers", "2"], cwd=ROOT,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.starts += 1
 
     @property
     def done(self) -> int:

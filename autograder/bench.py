@@ -1,0 +1,93 @@
+"""Submissions graded a minute, against `nbgrader autograde` on the same honest ones, and how that grows with workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import nbformat
+from nbgrader.api import Gradebook
+from nbgrader.utils import is_grade, is_solution
+
+from autograder.course import Course, write
+from autograder.grade import grade
+from autograder.labs import released
+from autograder.limits import Limits
+from autograder.sources import make_notebook
+
+ROOT = Path(__file__).resolve().parents[1]
+LAB, SUBMISSIONS = "collectives", 40
+STOCK = """c = get_config()
+c.CourseDirectory.source_directory = "solutions"
+c.CourseDirectory.submitted_directory = "grades/submitted"
+c.ExecutePreprocessor.timeout = 600
+"""
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="grading-") as folder:
+        course = Course.at(Path(folder))
+        shutil.copytree(ROOT / "solutions", course.root / "solutions", ignore=shutil.ignore_patterns("*.ipynb"))
+        hand_in(course)
+        seconds, expected = stock(course)
+        slow = 60 * SUBMISSIONS / seconds
+        yield {"grader": "nbgrader autograde", "workers": 1, "submissions": SUBMISSIONS, "s": seconds, "a minute": slow}
+        for workers in counts(os.cpu_count() or 1):
+            seconds, scores = ours(course, workers)
+            rate = 60 * SUBMISSIONS / seconds
+            yield {"grader": "this one", "workers": workers, "submissions": SUBMISSIONS, "s": seconds, "a minute": rate,
+                   "times nbgrader": rate / slow, "same scores": scores == expected}
+
+
+def counts(cores: int) -> list[int]:
+    """1, 2, 4, … and as many as there are cores."""
+    return sorted({*(1 << k for k in range(cores.bit_length()) if 1 << k <= cores), cores})
+
+
+def hand_in(course: Course) -> None:
+    """Honest submissions: each solves the exercises that it came to, from all to a third of them, by lot."""
+    text, chance = released(course, LAB), Random(LAB)
+    answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, LAB), as_version=4).cells
+               if is_solution(cell) and not is_grade(cell)}
+    for number in range(SUBMISSIONS):
+        notebook, share = nbformat.reads(text, as_version=4), chance.uniform(0.33, 1.2)
+        for cell in notebook.cells:
+            if cell.id in answers and chance.random() < share:
+                cell.source = answers[cell.id]
+        write(course.submitted / f"student-{number:02}" / LAB / f"{LAB}.ipynb", nbformat.writes(notebook))
+
+
+def stock(course: Course) -> tuple[float, dict[str, float]]:
+    """Seconds and scores of nbgrader's own autograder, with nothing but the folders told to it."""
+    write(course.root / "nbgrader_config.py", STOCK)
+    nbgrader(course, "generate_assignment", LAB)
+    start = time.perf_counter()
+    nbgrader(course, "autograde", LAB)
+    return time.perf_counter() - start, scores(f"sqlite:///{course.root / 'gradebook.db'}")
+
+
+def nbgrader(course: Course, *arguments: str) -> None:
+    command = [str(Path(sys.executable).with_name("nbgrader")), *arguments]
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))  # it calls alembic by its name
+    subprocess.run(command, cwd=course.root, check=True, capture_output=True, env={**os.environ, "PATH": path})
+
+
+def ours(course: Course, workers: int) -> tuple[float, dict[str, float]]:
+    """The same of `python -m autograder grade`, from an empty gradebook."""
+    fresh = Course.at(course.root, course.root / f"grades-{workers}")
+    start = time.perf_counter()
+    grade(fresh, LAB, course.submitted, Limits(cell=600, submission=3600), workers)
+    return time.perf_counter() - start, scores(fresh.db_url)
+
+
+def scores(url: str) -> dict[str, float]:
+    with Gradebook(url) as gradebook:
+        return {submission.student_id: submission.score for submission in gradebook.assignment_submissions(LAB)}
