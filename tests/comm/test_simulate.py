@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from mlsyslab import CommError, Deadlock, Failing, Link, Mesh, Nodes, RankFailed, Uneven, simulate
+from mlsyslab import CommError, Deadlock, Failing, Link, Mesh, Nodes, RankFailed, Uneven, launch, simulate
 
 LINK = Link(alpha=2.0, beta=0.5, gamma=0.25)
 
@@ -98,6 +98,39 @@ def test_the_message_that_was_ready_first_goes_first():
             return comm.now()
 
         assert simulate(program, [None] * 3, Link(10, 0)).results[1:] == [21.0, 11.0]
+
+
+@pytest.mark.parametrize("op, expected", [("sum", [11, 22, 33]), ("max", [10, 20, 30])])
+@pytest.mark.parametrize("same", ["memory", "part", "strides", "nothing"])
+def test_what_is_sent_may_share_memory_with_what_is_combined(op, expected, same):
+    """Two ranks exchange what they have and combine it into the same place: each gets the other's as it was."""
+    def program(comm, x):
+        whole = torch.cat([x, x])
+        mine, acc = {"memory": (x, x), "part": (whole[:3], whole[2:5]), "strides": (whole[:6:2], whole[1:6:2]),
+                     "nothing": (x, x.clone())}[same]
+        sent, before = mine.clone(), acc.clone()
+        comm.sendrecv_combine(mine, 1 - comm.rank, acc, 1 - comm.rank, op)
+        return sent, before, acc.clone()
+
+    for run in (simulate, launch):
+        (sent0, before0, acc0), (sent1, before1, acc1) = run(program, [torch.tensor([1.0, 2, 3]),
+                                                                       torch.tensor([10.0, 20, 30])]).results
+        combine = {"sum": torch.add, "max": torch.maximum}[op]
+        assert torch.equal(acc0, combine(before0, sent1))
+        assert torch.equal(acc1, combine(before1, sent0))
+        if same in ("memory", "nothing"):
+            assert acc0.tolist() == acc1.tolist() == expected
+
+
+def test_a_reduction_that_the_dtype_lacks_is_the_error_of_the_rank_that_asked():
+    def program(comm, x):
+        if comm.rank == 1:
+            comm.sendrecv_combine(x, 0, x.clone(), 0, "max")
+        else:
+            comm.sendrecv(x, 1, x.clone(), 1)
+
+    with pytest.raises(RankFailed, match="rank 1 of 2 failed"):
+        simulate(program, [torch.ones(3, dtype=torch.complex64)] * 2)
 
 
 def test_combining_costs_gamma_a_byte_and_modelled_work_its_seconds():

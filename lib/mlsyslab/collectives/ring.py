@@ -18,8 +18,10 @@ def all_gather(comm: Communicator, parts: Parts) -> None:
     In step k a rank passes on the part that it received in step k-1; it begins with its own.
     """
     p, rank = comm.size, comm.rank
+    right, left = (rank + 1) % p, (rank - 1) % p
+    part = parts[rank]
     for k in range(p - 1):
-        comm.sendrecv(parts[(rank - k) % p], (rank + 1) % p, parts[(rank - k - 1) % p], (rank - 1) % p)
+        part = comm.sendrecv(part, right, parts[(rank - k - 1) % p], left)
 
 
 def reduce_scatter(comm: Communicator, parts: Parts, op: str) -> None:
@@ -29,5 +31,7 @@ def reduce_scatter(comm: Communicator, parts: Parts, op: str) -> None:
     left with partial results.
     """
     p, rank = comm.size, comm.rank
+    right, left = (rank + 1) % p, (rank - 1) % p
+    part = parts[left]
     for k in range(p - 1):
-        comm.sendrecv_combine(parts[(rank - k - 1) % p], (rank + 1) % p, parts[(rank - k - 2) % p], (rank - 1) % p, op)
+        part = comm.sendrecv_combine(part, right, parts[(rank - k - 2) % p], left, op)

@@ -8,6 +8,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from mlsyslab.comm.communicator import COMBINE
 from mlsyslab.comm.errors import PeerLost
 
 if TYPE_CHECKING:
@@ -59,15 +62,23 @@ class Lane:
 class Post:
     """A send or receive that a lane has posted; also the `Work` its rank gets back."""
 
-    __slots__ = ("world", "lane", "kind", "rank", "peer", "group", "tag", "tensor", "time", "end", "awaited", "lost")
+    __slots__ = ("world", "lane", "kind", "rank", "peer", "group", "tag", "tensor", "op", "time", "end", "awaited", "lost")
 
-    def __init__(self, world, lane, kind, peer, group, tag, tensor):
+    def __init__(self, world, lane, kind, peer, group, tag, tensor, op=None):
         self.world, self.lane, self.kind, self.peer, self.group, self.tag = world, lane, kind, peer, group, tag
         self.tensor = tensor.detach() if tensor.requires_grad else tensor
+        self.op = op  # how a receive combines what comes into its tensor; None if it takes its place
         self.rank, self.time = lane.rank, lane.clock
         self.end: float | None = None  # virtual time at which it is done; None while it is under way
         self.awaited = False
         self.lost: PeerLost | None = None
+
+    def take(self, message: torch.Tensor) -> None:
+        """What this receive waits for has come."""
+        if self.op is None:
+            self.tensor.copy_(message)
+        else:
+            COMBINE[self.op](self.tensor, message)
 
     def wait(self) -> None:
         self.world.wait(self.lane, (self,))

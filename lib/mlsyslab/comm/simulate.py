@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
 
-from mlsyslab.comm.communicator import BESIDE, Communicator, Run
+from mlsyslab.comm.communicator import BESIDE, COMBINE, Communicator, Run, check_combine
 from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.failure import Failure
 from mlsyslab.comm.lane import Lane, Post, SideTask
@@ -71,6 +72,19 @@ class SimulatedCommunicator(Communicator):
     def _irecv(self, out, source, tag):
         return self.world.recv(Post(self.world, self.lane, "recv", source, self.group, tag, out))
 
+    def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
+        self._check(tensor, to, tag, "sendrecv_combine(to")
+        self._check(acc, source, tag, "sendrecv_combine(source")
+        _try(op, acc.dtype)
+        if not _apart(tensor, acc):
+            return super().sendrecv_combine(tensor, to, acc, source, op, tag)
+        world, lane, group = self.world, self.lane, self.group
+        received = world.recv(Post(world, lane, "recv", self.ranks[source], group, tag, acc, op))
+        sent = world.send(Post(world, lane, "send", self.ranks[to], group, tag, tensor))
+        world.wait(lane, (received, sent))
+        self._combined(lane.clock, acc.nbytes)
+        return acc
+
     def _wait(self, works):
         self.world.wait(self.lane, works)
 
@@ -128,3 +142,18 @@ class SimulatedCommunicator(Communicator):
         members.sort(key=lambda rank: said[rank][1])  # stable: ranks with the same key keep their order
         group = self.world.group((self.group, self.meetings, color))
         return SimulatedCommunicator(self.world, self.lane, members, group)
+
+
+@cache
+def _try(op: str, dtype: torch.dtype) -> None:
+    """Raise an error unless `op` can combine tensors of `dtype`."""
+    check_combine(torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype), op)
+    COMBINE[op](torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype))
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are sure to share no memory, so that one can change while the other is sent."""
+    if not (a.is_contiguous() and b.is_contiguous()):
+        return False
+    first, second = a.data_ptr(), b.data_ptr()
+    return first + a.nbytes <= second or second + b.nbytes <= first

@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextvars
 import ctypes
 import heapq
+import math
 import os
 import threading
+import time
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -48,8 +50,9 @@ class VirtualWorld:
         self.ready: list[tuple] = []
         self.order = self.calls = 0
         self.time = 0.0  # of what happened last
-        self.free: dict[Any, float] = {}  # when each channel is free again
-        self.routes: dict[tuple[int, int], Any] = {}
+        self.ways: dict[tuple[int, int], tuple] = {}  # by (sender, receiver)
+        self.channels: dict[Any, int] = {}  # their numbers
+        self.free: list[float] = []  # when each is free again
         self.broken: list[tuple[Post, float]] = []  # messages that a broken link swallowed
         self.meetings: dict[tuple, dict[int, tuple[Any, float]]] = defaultdict(dict)  # who has come to a barrier or split
         self.groups: dict[tuple, int] = {}  # numbers of the groups made by split and start
@@ -71,7 +74,7 @@ class VirtualWorld:
         self.deaths.plan()
         try:
             self._hand_on()
-            if not self.done.acquire(timeout=-1 if timeout is None else timeout):
+            if not self._wait_for_end(timeout):
                 self.end(Deadlock([self._still_running()], self.size, f"still going on after {timeout:g} s"))
         except BaseException as error:  # KeyboardInterrupt: leave no thread behind
             self.end(error)
@@ -85,6 +88,17 @@ class VirtualWorld:
             if isinstance(self.error, CommError):
                 self.error.trace = self.trace
             raise self.error
+
+    def _wait_for_end(self, timeout: float | None) -> bool:
+        """Wait until the run is over; whether it was within `timeout`.
+
+        It wakes now and then, since an interrupt that comes just before a thread begins to wait doesn't wake it.
+        """
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not self.done.acquire(timeout=max(0.0, min(0.5, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def begin(self, rank: int, life: int, clock: float) -> None:
         """Let a rank's function begin."""
@@ -229,30 +243,36 @@ class VirtualWorld:
     def _carry(self, start: float, send: Post, recv: Post | None) -> None:
         """Let one message travel: it starts when it is ready and its channels are free, and holds them till its end."""
         source, to, free, nbytes = send.rank, send.peer, self.free, send.tensor.nbytes
-        route = self.routes.get((source, to))
-        if route is None:
-            route = self.routes[source, to] = self.network.route(source, to)
-        for channel in route.channels:
-            freed = free.get(channel)
-            if freed is not None and freed > start:
-                start = freed
-        end = start + route.alpha + nbytes * route.beta
-        if end > route.fails_at:
-            self.broken.append((send, route.fails_at))
+        way = self.ways.get((source, to)) or self._way(source, to)
+        alpha, beta, channels, fails_at = way
+        for channel in channels:
+            if free[channel] > start:
+                start = free[channel]
+        end = start + alpha + nbytes * beta
+        if end > fails_at:
+            self.broken.append((send, fails_at))
             return
         if end > send.lane.dies_at or (recv is not None and end > recv.lane.dies_at):
             self.deaths.swallow(send, recv)
             return
-        for channel in route.channels:
+        for channel in channels:
             free[channel] = end
         self.trace.add(source, "send", start, end, nbytes, to)
         if recv is None:
             self._arrive(send, end)
         else:
             self.trace.add(to, "recv", start, end, nbytes, source)
-            recv.tensor.copy_(send.tensor)
+            recv.take(send.tensor)
             self.finish(recv, end)
         self.finish(send, end)
+
+    def _way(self, source: int, to: int) -> tuple[float, float, list[int], float]:
+        """Alpha, beta, the numbers of the channels on the way, and when it breaks."""
+        alpha, beta, channels, fails_at = self.network.route(source, to)
+        numbers = [self.channels.setdefault(channel, len(self.channels)) for channel in channels]
+        self.free += [0.0] * (len(self.channels) - len(self.free))
+        way = self.ways[source, to] = alpha, beta, numbers, fails_at
+        return way
 
     def _arrive(self, send: Post, end: float) -> None:
         """A buffered message has come: hand it to the receive that waits for it, or keep it."""
@@ -267,7 +287,7 @@ class VirtualWorld:
         fits(message, recv.tensor, recv.peer, recv.rank)
         end = max(arrival, recv.time)
         self.trace.add(recv.rank, "recv", recv.time, end, message.nbytes, recv.peer)
-        recv.tensor.copy_(message)
+        recv.take(message)
         self.finish(recv, end)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
@@ -303,10 +323,11 @@ class VirtualWorld:
             lane.awaiting = posts
             self._hand_on(lane)
             lane.awaiting = ()
-        last = lane.clock
         for post in posts:
             if post.lost:
                 self._lose(lane, posts, post)
+        last = lane.clock
+        for post in posts:
             if post.end > last:
                 last = post.end
         lane.advance(last)

@@ -258,6 +258,9 @@ class _WatchedCommunicator(Communicator):
     def _wait(self, works):
         self.comm._wait(works)
 
+    def _wait_any(self, works):
+        return self.comm._wait_any(works)
+
     def _combined(self, start, nbytes):
         self.comm._combined(start, nbytes)
 
@@ -280,6 +283,9 @@ class _WatchedCommunicator(Communicator):
 
     def barrier(self):
         self.comm.barrier()
+
+    def start(self, fn, *args):
+        return self.comm.start(lambda side: fn(_WatchedCommunicator(side, self.log), *args))
 
     def split(self, color, key=None):
         return _WatchedCommunicator(self.comm.split(color, key), self.log)
