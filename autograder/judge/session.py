@@ -23,6 +23,7 @@ class Session:
     def __init__(self, zygote: Zygote, limits: Limits):
         self.zygote, self.limits = zygote, limits
         self.ran: list[tuple[str, str]] = []
+        self.faults: dict[str, str] = {}  # what a cell's code raised, or which limit ended it, by file
         self.pipe: Pipe | None = None
         self.ends = time.monotonic() + limits.submission
 
@@ -62,11 +63,13 @@ class Session:
         outputs, limit = Outputs(self.limits.output), None
         try:
             self.ready()
-            self._ask(outputs, "cell", source, file)
+            fault = self._ask(outputs, "cell", source, file)
             self.ran.append((file, source))
         except Gone as gone:
-            limit = str(gone)
+            limit = fault = str(gone)
             outputs.error("Limit", limit)
+        if fault:
+            self.faults[file] = str(fault)
         return outputs, limit or self._felt(outputs)
 
     def _felt(self, outputs: Outputs) -> str | None:

@@ -91,7 +91,17 @@ class Tests:
             outputs[:] = [output for output in outputs if output.output_type != "error"]
             outputs.error("Limit", limit)
             points = 0.0
+        for output in outputs:
+            if output.get("ename") == "NameError" and (fault := self.fault(part, session)):
+                output.evalue += f": its cell ended with {fault}"
+                output.traceback = [f"NameError: {output.evalue}"]
         return Tested(outputs, points, limit)
+
+    def fault(self, part: Part, session: Session) -> str | None:
+        """What went wrong in the cell that a test cell grades."""
+        name = self.lab.exercise_of(part)
+        return next((session.faults[cell.file] for cell in self.lab.parts
+                     if cell.name == name and cell.file in session.faults), None)
 
     def theirs(self, part: Part, session: Session) -> dict[str, Any]:
         """What a test cell needs of the student's names."""
