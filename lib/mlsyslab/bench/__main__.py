@@ -18,6 +18,7 @@ BENCHES = {
     "pipeline": "mlsyslab.bench.pipeline",
     "schedules": "mlsyslab.bench.schedules",
     "data_parallel": "mlsyslab.bench.data_parallel",
+    "zero": "mlsyslab.bench.zero",
     "mfu": "mlsyslab.bench.mfu",
     "autograder": "autograder.bench",  # in a checkout of the course only
 }

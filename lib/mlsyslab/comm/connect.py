@@ -181,6 +181,12 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, -1)
 
 
+def give_back_freed_memory() -> None:
+    """Give the system what freed tensors leave, once: after something large that doesn't come again."""
+    with contextlib.suppress(AttributeError, OSError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def threads_a_rank(ranks: int) -> int:
     """Threads that each of `ranks` ranks of this machine may compute with."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from mlsyslab.collectives import broadcast, ring
-from mlsyslab.collectives.parts import Parts
 from mlsyslab.comm import Communicator
+from mlsyslab.comm.connect import give_back_freed_memory
 from mlsyslab.zero.clip import clip_grad_norm
 from mlsyslab.zero.flat import Flat, Named
 from mlsyslab.zero.gradient import Gradient
@@ -38,13 +38,14 @@ class Engine:
         self.trained = [flat for flat in self.flats if flat.trained]
         if not self.trained:
             raise ValueError("no parameter of the model has requires_grad: there is nothing to train")
-        self.gradients = [Gradient(flat, self.ledger) for flat in self.trained]
+        self.gradients = self._make_gradients()
         self.shards = {flat: self._shard(flat) for flat in self.flats}
         self.own = Own(optimizer, [self.shards[flat] for flat in self.trained], offload, self.ledger)
         self.optimizer = self.own.optimizer
         for gradient in self.gradients:
             for i, parameter in enumerate(gradient.flat.parameters):
                 parameter.register_post_accumulate_grad_hook(self._taker(gradient, i))
+        give_back_freed_memory()  # that of the parameters before they were laid out
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
@@ -106,6 +107,9 @@ class Engine:
         """This rank's part of the parameters of `flat`."""
         raise NotImplementedError
 
+    def _make_gradients(self) -> list[Gradient]:
+        return [Gradient(flat, self.ledger) for flat in self.trained]
+
     def _begin_backward(self) -> None:
         """Backward is about to begin."""
         for gradient in self.gradients:
@@ -158,15 +162,28 @@ def _start_alike(comm: Communicator, model: nn.Module) -> None:
         tensor.detach().copy_(broadcast(comm, tensor.detach()))
 
 
+#: Bytes of each rank's part that travel at one time between CPUs, where messages on their way take memory of their own.
+STRIPE = 1 << 20
+
+
 def reduce_scatter(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int], label: str) -> None:
     """Sum up `whole` over all ranks, in place: rank r's part on rank r."""
     start = comm.now()
-    ring.reduce_scatter(comm, Parts(whole, lengths), "sum")
+    for parts in stripes(whole, lengths):
+        ring.reduce_scatter(comm, parts, "sum")
     comm.record("reduce_scatter", start, comm.now(), whole.nbytes, label=label)
 
 
 def all_gather(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int], label: str) -> None:
     """Bring every rank's part of `whole` to every rank, in place."""
     start = comm.now()
-    ring.all_gather(comm, Parts(whole, lengths))
+    for parts in stripes(whole, lengths):
+        ring.all_gather(comm, parts)
     comm.record("all_gather", start, comm.now(), whole.nbytes, label=label)
+
+
+def stripes(whole: torch.Tensor, lengths: Sequence[int]) -> Iterator[list[torch.Tensor]]:
+    """The ranks' parts of `whole`, a stretch of all of them at a time."""
+    elements = max(1, whole.numel() if whole.is_cuda else STRIPE // whole.itemsize)
+    pieces = [part.split(elements) for part in whole.split(list(lengths))]
+    return itertools.zip_longest(*pieces, fillvalue=whole[:0])

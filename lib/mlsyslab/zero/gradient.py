@@ -25,7 +25,7 @@ class Gradient:
 
     def add(self, i: int, gradient: torch.Tensor) -> None:
         """Take in the gradient of parameter number i."""
-        place = self.flat.place(i, self._room())
+        place = self.flat.place(i, self.room())
         if i in self.filled:
             place += gradient
         else:
@@ -40,12 +40,13 @@ class Gradient:
 
     def fill(self) -> torch.Tensor:
         """`whole`, with zeros for parameters that the loss doesn't depend on."""
-        whole = self._room()
+        whole = self.room()
         for i in set(range(len(self.flat.parameters))) - self.filled:
             self.flat.place(i, whole).zero_()
         return whole
 
-    def _room(self) -> torch.Tensor:
+    def room(self) -> torch.Tensor:
+        """Memory for `whole`."""
         if self.whole is None:
             self.whole = torch.empty(self.flat.length, dtype=self.flat.dtype, device=self.flat.device)
             self.ledger.take("gradients", self.whole.nbytes)
@@ -68,12 +69,11 @@ class Gradient:
         self._drop_whole()
 
     def forget(self) -> None:
-        """Let go of everything."""
-        if self.whole is not None:
-            self._drop_whole()
-        elif self.shard is not None:
+        """Begin anew. Memory for a whole gradient stays, if there is any: the next step needs it again."""
+        if self.shard is not None and self.whole is None:
             self.ledger.give("gradients", self.shard.nbytes)
         self.shard = None
+        self.filled.clear()
 
     def _drop_whole(self) -> None:
         self.ledger.give("gradients", self.whole.nbytes)

@@ -28,6 +28,14 @@ class Stage1(Engine):
         self.reduced = 0  # buckets whose reduce-scatter has begun in this backward
         super().__init__(comm, model, optimizer, overlap, offload)
 
+    def _make_gradients(self) -> list[Gradient]:
+        """With their memory, where it stays: it is best taken before anything comes and goes."""
+        gradients = super()._make_gradients()
+        if self.stage == 1:
+            for gradient in gradients:
+                gradient.room()
+        return gradients
+
     def _lay_out(self, parameters: list[Named]) -> list[Flat]:
         trained = [named for named in parameters if named[1].requires_grad]
         frozen = [named for named in parameters if not named[1].requires_grad]
