@@ -31,7 +31,7 @@ def test_phases_of_a_step_fall_into_forward_loss_backward_and_update():
 
 def test_memory_over_time_says_where_the_peak_is():
     run = memory.training(SMALL, 2)
-    svg = draw.over_time({"a step": run}, {"a step": [10, run.peak, 20]}).svg()
+    svg = draw.over_time({"a step": run}, {"a step": ([10, run.peak], [20])}).svg()
     assert f"at most {draw.size_of(run.peak)} ({run.peak_phase})" in svg
     with pytest.raises(ValueError, match="at least one timeline"):
         draw.over_time({})

@@ -50,12 +50,12 @@ LEFT, RIGHT, HEAD, PLOT, FOOT = 58, 16, 24, 130, 34  # px: beside, above, inside
 WIDTH = 660  # px
 
 
-def over_time(runs: Mapping[str, Timeline], found: Mapping[str, Sequence[int]] | None = None, *,
+def over_time(runs: Mapping[str, Timeline], found: Mapping[str, tuple[Sequence[int], Sequence[int]]] | None = None, *,
               same_scale: bool = True) -> Picture:
     """What each of `runs` holds in each of its phases: areas by kind, one above the other.
 
-    found: bytes that were measured after each operator, by the name of the run; drawn as a line over the whole width, which
-    is right in height and only roughly so in time, since an operator isn't a phase.
+    found: bytes that were measured after each operator of forward, and of backward, by the name of the run; drawn as a line
+    which is right in height and only roughly so in time, since an operator isn't a phase.
     same_scale: whether all plots share the scale of the highest.
     """
     if not runs:
@@ -66,7 +66,8 @@ def over_time(runs: Mapping[str, Timeline], found: Mapping[str, Sequence[int]] |
 class _OverTime(Picture):
     css = CSS
 
-    def __init__(self, runs: Mapping[str, Timeline], found: Mapping[str, Sequence[int]], same_scale: bool):
+    def __init__(self, runs: Mapping[str, Timeline], found: Mapping[str, tuple[Sequence[int], Sequence[int]]],
+                 same_scale: bool):
         words = " ".join(f"{name}: at most {size_of(run.peak)}, in phase {run.peak_phase}." for name, run in runs.items())
         one = HEAD + PLOT + FOOT
         super().__init__(WIDTH, one * len(runs) + 22, "Memory over time", words)
@@ -76,7 +77,8 @@ class _OverTime(Picture):
         used = [kind for kind in KINDS if any(b.kind == kind for run in runs.values() for b in run.buffers)]
         legend(self, self.height - 6, LEFT, used)
 
-    def _run(self, top: float, name: str, run: Timeline, found: Sequence[int] | None, most: float) -> None:
+    def _run(self, top: float, name: str, run: Timeline, found: tuple[Sequence[int], Sequence[int]] | None,
+             most: float) -> None:
         bottom, scale = top + PLOT, PLOT / (1.04 * most)
         wide = (WIDTH - LEFT - RIGHT) / len(run.phases)
         self.text(LEFT, top - 9, name, "bold")
@@ -94,8 +96,11 @@ class _OverTime(Picture):
                 self._area([bottom - y * scale for y in floor], [bottom - y * scale for y in roof], wide, colour)
             floor = roof
         if found:
-            step = (WIDTH - LEFT - RIGHT) / len(found)
-            d = "L".join(f"{number(LEFT + step * (i + 0.5))} {number(bottom - n * scale)}" for i, n in enumerate(found))
+            turn, update = run.phases.index("loss") + 1, run.phases.index("update")
+            there = [(LEFT + wide * (first + (i + 0.5) * (last - first) / len(part)), nbytes)
+                     for part, first, last in zip(found, (0, turn), (turn, update), strict=True)
+                     for i, nbytes in enumerate(part)]
+            d = "L".join(f"{number(x)} {number(bottom - nbytes * scale)}" for x, nbytes in there)
             self._add("path", "found", d=f"M{d}")
         self._phases(run, bottom, wide)
 
