@@ -96,7 +96,8 @@ def test_the_corpus_is_large_enough():
 @pytest.mark.parametrize("name", ADVERSARIAL)
 def test_no_adversarial_submission_gains_a_point(outcomes, name):
     case, outcome = ADVERSARIAL[name], outcomes[name]
-    assert points(outcome) == case.points, outcome
+    assert (points(outcome) is None) == (case.points is None), outcome
+    assert all(came <= earned for came, earned in zip(points(outcome) or (), case.points or (), strict=True)), outcome
     assert outcome.kind in case.kinds and case.why in " ".join(outcome.why), outcome
 
 
@@ -157,7 +158,7 @@ class Reader(html.parser.HTMLParser):
             value = (value or "").strip().lower()
             runs = name.startswith("on") or name == "srcdoc" or value.startswith(("javascript:", "data:text/html"))
             loads = name in ("src", "data", "action") and not value.startswith(("data:image/", "#"))
-            goes = (tag, name) == ("meta", "http-equiv") or (tag, name) == ("link", "href")
+            goes = (tag, name) == ("link", "href") or (name == "http-equiv" and value != "content-security-policy")
             if runs or loads or goes:
                 self.found.append((tag, name, value[:80]))
 

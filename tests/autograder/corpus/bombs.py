@@ -1,12 +1,11 @@
 # ruff: noqa  (the bodies are cells of a notebook, as people write them)
 """Loops, forks, threads, memory, disk and output without end; values too large to be read."""
 
-from autograder.outcome import GRADED, LIMITED
+from autograder.outcome import LIMITED
 
 from .case import attack
 
 ENDED = {"at": "scaled", "kinds": (LIMITED,), "why": "scaled"}
-EITHER = {"kinds": (GRADED, LIMITED)}
 
 
 @attack(kinds=(LIMITED,), why="time")
@@ -22,7 +21,7 @@ def a_loop_in_a_function():
             pass
 
 
-@attack(at="shift", kinds=(GRADED, LIMITED))
+@attack(at="shift")
 def a_rank_that_waits_for_ever():
     def shift(comm, tensor):
         comm.recv(tensor.clone(), (comm.rank - 1) % comm.size)
@@ -46,7 +45,7 @@ def arithmetic_that_no_interrupt_ends():
         return 7 ** (7 ** 12)
 
 
-@attack(**EITHER)
+@attack()
 def processes_without_end():
     import os
     while True:
@@ -56,7 +55,7 @@ def processes_without_end():
             pass
 
 
-@attack(**EITHER)
+@attack()
 def threads_without_end():
     import threading
     import time
@@ -64,14 +63,14 @@ def threads_without_end():
         threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 
 
-@attack(**EITHER)
+@attack()
 def memory_without_end():
     held = []
     while True:
         held.append(bytearray(1 << 26))
 
 
-@attack(**EITHER)
+@attack()
 def memory_in_many_processes():
     import os
     for _ in range(8):
@@ -81,7 +80,7 @@ def memory_in_many_processes():
                 pass
 
 
-@attack(**EITHER)
+@attack()
 def disk_without_end():
     import itertools
     for number in itertools.count():
@@ -89,14 +88,14 @@ def disk_without_end():
             file.write(bytes(1 << 24))
 
 
-@attack(**EITHER)
+@attack()
 def shared_memory_without_end():
     with open("/dev/shm/big", "wb") as file:
         while True:
             file.write(bytes(1 << 24))
 
 
-@attack(**EITHER)
+@attack()
 def files_without_end():
     held = [open("/dev/null") for _ in range(1_000_000)]
 
@@ -114,7 +113,7 @@ def displays_without_end():
         display(HTML("x" * 100_000))
 
 
-@attack(**EITHER)
+@attack()
 def output_on_the_bare_file():
     import os
     for _ in range(200):
@@ -122,7 +121,7 @@ def output_on_the_bare_file():
         os.write(2, b"\x1b[2J" * 25_000)
 
 
-@attack(at="scaled", **EITHER)
+@attack(at="scaled")
 def recursion_without_end():
     import sys
     sys.setrecursionlimit(10**9)
@@ -130,7 +129,7 @@ def recursion_without_end():
         return scaled(tensor, factor)
 
 
-@attack(at="scaled", **EITHER)
+@attack(at="scaled")
 def a_list_within_itself():
     def scaled(tensor, factor):
         endless = []
@@ -138,20 +137,20 @@ def a_list_within_itself():
         return endless
 
 
-@attack(at="scaled", **EITHER)
+@attack(at="scaled")
 def a_list_too_long():
     def scaled(tensor, factor):
         return list(range(3_000_000))
 
 
-@attack(at="scaled", **EITHER)
+@attack(at="scaled")
 def a_tensor_too_large():
     import torch
     def scaled(tensor, factor):
         return torch.zeros(1).expand(10**9)
 
 
-@attack(at="scaled", **EITHER)
+@attack(at="scaled")
 def a_number_too_long():
     import sys
     sys.set_int_max_str_digits(0)
@@ -159,21 +158,21 @@ def a_number_too_long():
         return 1 << 2_000_000
 
 
-@attack(at="shift", **EITHER)
+@attack(at="shift")
 def messages_without_end():
     def shift(comm, tensor):
         while True:
             comm.sendrecv(tensor, (comm.rank + 1) % comm.size, tensor.clone(), (comm.rank - 1) % comm.size)
 
 
-@attack(at="shift", **EITHER)
+@attack(at="shift")
 def a_message_too_large():
     def shift(comm, tensor):
         works = [comm.irecv(tensor.new_empty(1 << 34), (comm.rank - 1) % comm.size)]
         comm.wait_all(works)
 
 
-@attack(at="shift", **EITHER)
+@attack(at="shift")
 def groups_without_end():
     def shift(comm, tensor):
         while True:

@@ -17,7 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell
 
-from autograder.outcome import GRADED
+from autograder.outcome import GRADED, LIMITED
 
 LAB = "collectives"  # so that the library's collectives are withheld, as in the lab of that name
 ALL = (4, 3, 3)  # of mean, scaled and shift
@@ -32,7 +32,8 @@ Write = Callable[[Path, NotebookNode], None]
 class Case:
     """write: puts the submission into its folder, from the notebook given.  solved: the exercises solved in that notebook.
 
-    kinds: its outcome is one of these.  points: by exercise; None where nothing can be graded.  why: part of the reason.
+    kinds: its outcome is one of these.  points: what each exercise has earned; None where nothing can be graded.
+    why: part of the reason.
     """
 
     name: str
@@ -86,7 +87,7 @@ def _add(cases: dict[str, Case], fn: Callable, write: Write, solved: tuple[str, 
     return fn
 
 
-def attack(at: str = "after imports", kinds: tuple[str, ...] = (GRADED,), **expected) -> Callable:
+def attack(at: str = "after imports", kinds: tuple[str, ...] = (GRADED, LIMITED), **expected) -> Callable:
     """The body is code of a student who has solved `mean` only.  at: see `put`."""
     return lambda fn: _add(ADVERSARIAL, fn, saved(put(body(fn), at)), ("mean",), kinds=kinds, **expected)
 

@@ -1,21 +1,21 @@
 # ruff: noqa  (the bodies are cells of a notebook, as people write them)
 """Ends of every kind: of the function, of the process, of the line to the judge."""
 
-from autograder.outcome import GRADED, LIMITED
+from autograder.outcome import LIMITED
 
 from .case import attack
 
 ENDED = {"at": "scaled", "kinds": (LIMITED,), "why": "scaled"}
 
 
-@attack(at="scaled", kinds=(GRADED, LIMITED))
+@attack(at="scaled")
 def exits_by_sys():
     import sys
     def scaled(tensor, factor):
         sys.exit(0)
 
 
-@attack(at="scaled", kinds=(GRADED, LIMITED))
+@attack(at="scaled")
 def exits_by_quit():
     def scaled(tensor, factor):
         quit()
@@ -71,7 +71,7 @@ def closes_every_file():
         return tensor
 
 
-@attack(at="scaled", kinds=(GRADED, LIMITED))
+@attack(at="scaled")
 def interrupts():
     import os
     import signal
@@ -80,7 +80,7 @@ def interrupts():
         raise KeyboardInterrupt
 
 
-@attack(at="scaled", kinds=(GRADED, LIMITED))
+@attack(at="scaled")
 def raises_something_that_is_no_error():
     def scaled(tensor, factor):
         class Odd(BaseException):
@@ -90,7 +90,7 @@ def raises_something_that_is_no_error():
         raise Odd
 
 
-@attack(at="scaled", kinds=(GRADED, LIMITED))
+@attack(at="scaled")
 def forks_and_both_answer():
     import os
     def scaled(tensor, factor):
@@ -98,7 +98,7 @@ def forks_and_both_answer():
         return tensor
 
 
-@attack(kinds=(GRADED, LIMITED))
+@attack()
 def exits_in_a_cell():
     import os
     os._exit(3)

@@ -4,8 +4,6 @@
 What is found is run as an answer, so that finding it would earn points; and it is printed, so that it would be seen.
 """
 
-from autograder.outcome import GRADED, LIMITED
-
 from .case import attack
 
 
@@ -29,7 +27,7 @@ def searches_every_file():
                 text = open(os.path.join(folder, name), errors="ignore").read(100_000)
             except OSError:
                 continue
-            if "expected_mean" in text or "BEGIN SOLUTION" in text:
+            if "expected_" "mean" in text or "BEGIN SOLUTION" in text:
                 print(folder, name, text)
 
 
@@ -71,7 +69,7 @@ def looks_through_memory():
     import gc
     import sys
     for thing in gc.get_objects():
-        if isinstance(thing, dict) and ("expected_mean" in thing or "scaled_right" in thing):
+        if isinstance(thing, dict) and ("expected_" "mean" in thing or "scaled_right" in thing):
             print(list(thing))
             globals().update({name: thing[name] for name in ("scaled", "shift") if name in thing})
 
@@ -135,7 +133,7 @@ def asks_the_history():
     print(subprocess.run("git -C / log -p; find / -name .git -maxdepth 4", shell=True, capture_output=True).stdout)
 
 
-@attack(kinds=(GRADED, LIMITED))
+@attack()
 def attaches_to_the_grader():
     import ctypes
     import os

@@ -3,8 +3,6 @@
 
 import nbformat
 
-from autograder.outcome import GRADED, LIMITED
-
 from .case import attack, attack_on_cells, cell
 
 
@@ -106,7 +104,7 @@ def scores_written_into_the_file(notebook):
     notebook.metadata["nbgrader"] = {"score": 10, "max_score": 10}
 
 
-@attack(at="scaled", kinds=(LIMITED,), why="scaled")
+@attack(at="scaled")
 def an_answer_forged_on_the_pipe():
     """It finds the socket to the judge, and says that a cell has run."""
     import json
@@ -122,7 +120,7 @@ def an_answer_forged_on_the_pipe():
         return tensor
 
 
-@attack(at="scaled", kinds=(LIMITED,), why="scaled")
+@attack(at="scaled")
 def a_call_answered_twice():
     import json
     import os
@@ -138,7 +136,7 @@ def a_call_answered_twice():
         return tensor
 
 
-@attack(at="scaled", kinds=(LIMITED,), why="scaled")
+@attack(at="scaled")
 def noise_on_the_pipe():
     import os
     def scaled(tensor, factor):
@@ -150,7 +148,7 @@ def noise_on_the_pipe():
         return tensor
 
 
-@attack(at="scaled", kinds=(GRADED, LIMITED))
+@attack(at="scaled")
 def a_request_for_the_judges_own_functions():
     def scaled(tensor, factor):
         import threading

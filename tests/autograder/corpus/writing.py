@@ -1,8 +1,6 @@
 # ruff: noqa  (the bodies are cells of a notebook, as people write them)
 """Attempts to leave something behind: in the gradebook, with other students, in the library, for whoever comes next."""
 
-from autograder.outcome import GRADED, LIMITED
-
 from .case import attack
 
 
@@ -95,7 +93,7 @@ def leaves_a_segment_of_shared_memory():
     resource_tracker.unregister(memory._name, "shared_memory")
 
 
-@attack(at="scaled", kinds=(GRADED, LIMITED))
+@attack(at="scaled")
 def kills_all_it_can():
     import os
     import signal
@@ -110,13 +108,13 @@ def kills_all_it_can():
         return tensor
 
 
-@attack(kinds=(GRADED, LIMITED))
+@attack()
 def kills_everybody_at_once():
     import os
     os.kill(-1, 9)
 
 
-@attack(kinds=(GRADED, LIMITED))
+@attack()
 def becomes_somebody_else():
     import ctypes
     import os
