@@ -10,6 +10,7 @@ from mlsyslab.memory import (
     KINDS,
     RECIPES,
     Live,
+    Swap,
     every,
     inference,
     recipe,
@@ -93,6 +94,21 @@ def test_checkpointing_holds_less_as_predicted():
     assert peaks[0] - peaks[3] == pytest.approx(measured[0] - measured[3], rel=0.04)
 
 
+def test_swapping_holds_less_as_predicted():
+    """What is away isn't held; the memory that is fetched ahead is less than a block."""
+    config = CONFIGS["wide"]
+    for batch in (8, 32):
+        with torch.device("cpu"):
+            model, tokens = GPT(config), torch.zeros(batch, config.sequence, dtype=torch.int64)
+        with Live().watch(*model.parameters()) as live:
+            with Swap([*model.parameters(), tokens]):
+                loss = model.loss(tokens, tokens)
+            loss.backward()
+        measured = live.peak + 8 * parameters(config)
+        assert training(config, batch, swapped=True).peak == pytest.approx(measured, rel=0.06)
+        assert training(config, batch, swapped=True).peak < 0.75 * training(config, batch).peak
+
+
 def test_every_buffer_lives_from_its_forward_to_its_backward():
     line = training(Config(3, 16, 4, 29, 12), 2, precision="mixed")
     assert line.phases == ("embed", "block 1 forward", "block 2 forward", "block 3 forward", "logits", "loss",
@@ -163,6 +179,7 @@ def test_live_follows_views_and_what_was_there_before():
     (lambda c: training(c, 1, precision="int8"), "precision is one of fp32, mixed, bf16"),
     (lambda c: training(c, 1, recompute="full", every=4), "the model has 3 layers"),
     (lambda c: training(c, 1, recompute="half"), "recompute is None, 'selective' or 'full'"),
+    (lambda c: training(c, 1, recompute="full", swapped=True), "choose one of them"),
     (lambda c: state_bytes(0), "parameters is a whole number"),
     (lambda c: state_bytes(1, "int4"), "there are fp32, autocast, mixed, bf16"),
 ])

@@ -22,6 +22,7 @@ def test_each_rung_changes_one_thing():
             changed = [f.name for f in dataclasses.fields(Rung)
                        if f.name != "name" and getattr(below, f.name) != getattr(above, f.name)]
             assert len(changed) == 1, (below.name, above.name, changed)
+    assert [rung.name for rung in rungs(True) if rung.autocast] == ["bf16 autocast"]
     names = [rung.name for rung in rungs(True)]
     assert names == ["fp32", "TF32", "bf16 autocast", "bf16 weights", "fused attention", "larger batch", "torch.compile",
                      "fused optimizer", "checkpointing", "CUDA graph"]

@@ -67,6 +67,23 @@ def test_rotary_attention_knows_distances_only():
     torch.testing.assert_close(turned_q.norm(dim=-1), q.norm(dim=-1).expand(1, 1, 10))
 
 
+def test_the_models_queries_and_keys_are_both_turned():
+    """Where all tokens are alike, a score still depends on the distance, and on nothing else."""
+    seen = []
+
+    def core(q, k, v, dropout):
+        seen.append(q @ k.transpose(-2, -1))
+        return written(q, k, v, dropout)
+
+    torch.manual_seed(0)
+    GPT(shape(position="rotary"), core)(torch.full((1, 12), 7))
+    for scores in seen:
+        for distance in range(-11, 12):
+            diagonal = scores.diagonal(distance, -2, -1)
+            torch.testing.assert_close(diagonal, diagonal[..., :1].expand_as(diagonal), rtol=1e-3, atol=1e-6)
+        assert scores.diagonal(0, -2, -1).max() != scores.diagonal(3, -2, -1).max()
+
+
 def test_the_model_learns():
     torch.manual_seed(0)
     model = GPT(shape(dropout=0.0))

@@ -31,11 +31,11 @@ def device_name() -> str:
 
 
 def commit() -> str | None:
-    """Of this checkout, with "+" where tracked files differ from it; None outside of one."""
+    """Of this checkout, with "+" where tracked files differ from it; outside of one, what MLSYSLAB_COMMIT says, or None."""
     here = Path(__file__).parent
     head = _run("git", "-C", str(here), "rev-parse", "HEAD")
     changed = _run("git", "-C", str(here), "status", "--porcelain", "--untracked-files=no")
-    return head and head + ("+" if changed else "")
+    return head + ("+" if changed else "") if head else os.environ.get("MLSYSLAB_COMMIT")
 
 
 def _driver() -> str | None:

@@ -17,6 +17,7 @@ How to hold less
     accumulate(model, …, parts)     gradient accumulation (`accumulate.py`)
     Swap()                          context: activations go to host memory and come back, asynchronously (`swap.py`)
     LossScaler, MixedPrecision      16-bit training with 32-bit master weights and a dynamic loss scale (`precision.py`)
+    ways(config, batch, device)     all of these side by side: bytes, FLOPs, seconds, MFU against HFU (`ways.py`)
 
 Planning
     plan(config, tokens, device, …) does it fit? how long? what to do then? with its reasons (`plan.py`)
@@ -44,9 +45,10 @@ from mlsyslab.memory.plan import Plan, plan
 from mlsyslab.memory.precision import LossScaler, MixedPrecision
 from mlsyslab.memory.states import RECIPES, Recipe, recipe, state_bytes
 from mlsyslab.memory.swap import Swap
+from mlsyslab.memory.ways import Way, ways
 
 __all__ = ["ACTIVATIONS", "KINDS", "RECIPES", "Buffer", "Kept", "Live", "LossScaler", "MixedPrecision", "Plan", "Recipe",
-           "Swap", "Timeline", "accumulate", "activation_bytes", "best_spacing", "checkpoint", "compute_optimal",
+           "Swap", "Timeline", "Way", "accumulate", "activation_bytes", "best_spacing", "checkpoint", "compute_optimal",
            "devices_for", "every", "inference", "model_saved_bytes", "narayanan_days", "plan", "recipe", "saved",
            "saved_bytes", "saved_total", "selective", "spacing_bytes", "square_root_spacing", "state_bytes", "training",
-           "training_days"]
+           "training_days", "ways"]

@@ -83,23 +83,26 @@ def inference(config: Config, batch: int, sequence: int | None = None, *, dtype:
 
 
 def training(config: Config, batch: int, sequence: int | None = None, *, precision: str = "fp32", core: str = "written",
-             recompute: str | None = None, every: int = 1, device: str = "cpu") -> Timeline:
+             recompute: str | None = None, every: int = 1, swapped: bool = False, device: str = "cpu") -> Timeline:
     """One training step with Adam, from the second on (in the first, the optimizer's state isn't there yet).
 
     precision: "fp32", "mixed" or "bf16" (`states.RECIPES`).  core: "written" or "fused".
-    recompute: None, "selective" or "full" with a checkpoint every so many blocks.  device: "cpu" or "cuda".
+    recompute: None, "selective" or "full" with a checkpoint every so many blocks.  swapped: activations are away between a
+    block's forward and its backward (with nothing recomputed).  device: "cpu" or "cuda".
     """
     if recompute not in RECOMPUTE:
         raise ValueError(f"training(recompute={recompute!r}): recompute is None, 'selective' or 'full'")
     if precision not in ACTIVATIONS:
         raise ValueError(f"training(precision={precision!r}): precision is one of {', '.join(ACTIVATIONS)}"
                          + ("; under autocast, activations of both types are held" if precision in RECIPES else ""))
+    if swapped and recompute:
+        raise ValueError(f"training(recompute={recompute!r}, swapped=True): choose one of them")
     if whole("every", every) > config.layers:
         raise ValueError(f"training(every={every}): the model has {config.layers} layers")
     dtype, s = ACTIVATIONS[precision], tokens_of(config, batch, sequence)
     size = _Sizes(config, batch, s, dtype, core)
     kept = saved(config, batch, s, dtype=dtype, core=core, device=device)
-    return _Step(config, size, kept, precision, recompute, every).timeline()
+    return _Step(config, size, kept, precision, recompute, every, swapped).timeline()
 
 
 class _Sizes:
@@ -123,8 +126,9 @@ class _Sizes:
 class _Step:
     """The buffers of a training step."""
 
-    def __init__(self, config: Config, size: _Sizes, kept: list[Kept], precision: str, recompute: str | None, every: int):
-        self.c, self.size, self.recipe, self.L = config, size, recipe(precision), config.layers
+    def __init__(self, config: Config, size: _Sizes, kept: list[Kept], precision: str, recompute: str | None, every: int,
+                 swapped: bool):
+        self.c, self.size, self.recipe, self.L, self.swapped = config, size, recipe(precision), config.layers, swapped
         self.every = every if recompute == "full" else 0
         of = {part: saved_total([k for k in kept if k.part == part])
               for part in ("embedding", "block", "attention", "core", "MLP", "output")}
@@ -161,6 +165,11 @@ class _Step:
     def _activations(self) -> Iterable[Buffer]:
         yield Buffer("embedding", "activations", self.embedding, 0, self.last - 1)
         for l in range(self.L):
+            if self.swapped:
+                # they leave and come one by one, with one on its way: the two of the MLP, or the core's, are the widest
+                for phase in (self._forward(l), self._backward(l)):
+                    yield Buffer(f"block {l + 1}, on its way", "activations", max(self.mlp, self.core), phase, phase)
+                continue
             if not self.every:
                 yield Buffer(f"block {l + 1}", "activations", self.block, self._forward(l), self._backward(l))
                 continue
