@@ -72,18 +72,17 @@ class _Bench:
 
     def climb(self, size: Size, rung: Rung) -> dict[str, Any]:
         """Measure one rung, or say why not."""
-        row: dict[str, Any] = {"size": size.name, "parameters": parameters(size.config), "rung": rung.name,
-                               "precision": rung.precision, "batch": size.batch * rung.larger,
-                               "sequence": size.config.sequence}
-        details: dict[str, Any] = {}
+        row: dict[str, Any] = {"size": size.name, "rung": rung.name, "precision": rung.precision,
+                               "batch": size.batch * rung.larger}
+        details: dict[str, Any] = {"parameters": parameters(size.config), "sequence": size.config.sequence}
         if reason := self._out_of_time(size, rung):
             row["left out"] = reason
         else:
             try:
-                measured, details = self._measure(size, rung)
-                row |= measured
+                measured, more = self._measure(size, rung)
+                row, details = row | measured, details | more
             except Exception as error:  # out of memory, no compiler, …: the other rungs are still worth climbing
-                row["left out"] = f"{type(error).__name__}: {str(error).splitlines()[0][:160] if str(error) else ''}"
+                row["left out"] = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:160]}"
             self._clear()
         self.ladder.append(row | details)
         if self.on_gpu:
@@ -94,14 +93,14 @@ class _Bench:
         """Why a rung isn't begun, if so: no time is left, or its steps would take longer than it may be timed."""
         elapsed, rate = time.monotonic() - self.start, self.best[rung.precision].rate
         if elapsed > self.time["last"]:
-            return f"no time: {elapsed:.0f} s were over"
+            return f"no time left after {elapsed:.0f} s"
         least = training_flops(size.config, size.batch * rung.larger) / rate
         if least > self.time["rung"]:
-            return f"a step takes {least:.1f} s at least: {rung.precision} products reach {rate / 1e9:.3g} GFLOP/s here"
+            return f"too slow here: products in {rung.precision} reach {rate / 1e9:.3g} GFLOP/s"
         return ""
 
     def _measure(self, size: Size, rung: Rung) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What goes into the table, and what goes into the record besides."""
+        """What goes into the table, and what goes into a GPU's record besides."""
         step, best, top = Training(size, rung, self.device), self.best[rung.precision], self.peaks[rung.precision]
         begin = time.monotonic()
         step()  # compiles what is to be compiled
@@ -112,12 +111,11 @@ class _Bench:
                     budget=self.time["rung"], by_class=self.on_gpu)
         causal = training_flops(size.config, step.batch, causal=True) / step.flops
         row = {"time": {"median_s": found.seconds, "spread_s": found.spread, "runs": found.repeats},
-               "tokens/s": found.tokens_per_second, "tflops": found.flops_rate / 1e12, "mfu": found.mfu, "hfu": found.hfu,
-               "mfu_causal": found.mfu and found.mfu * causal, "of_best_matmul": found.of_best, "first_step_s": first,
-               "loss": float(step.loss)}
-        if self.on_gpu:
-            row |= {"peak_bytes": found.peak_bytes, "predicted_bytes": self._predicted(size, rung)}
-        return row, {"clocks": found.clocks, "seconds_by_class": found.by_class}
+               "tokens/s": found.tokens_per_second, "tflops": found.flops_rate / 1e12, "mfu": found.mfu, "hfu": found.hfu}
+        return row, {"mfu_causal": found.mfu and found.mfu * causal, "of_best_matmul": found.of_best, "first_step_s": first,
+                     "loss": float(step.loss), "peak_bytes": found.peak_bytes,
+                     "predicted_bytes": self._predicted(size, rung), "clocks": found.clocks,
+                     "seconds_by_class": found.by_class}
 
     def _predicted(self, size: Size, rung: Rung) -> int | None:
         """Peak memory by `memory.training`, for the rungs that it describes."""
