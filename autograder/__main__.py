@@ -58,11 +58,13 @@ def parser() -> argparse.ArgumentParser:
     grade.add_argument("--again", action="store_true", help="grade the unchanged ones too")
     grade.add_argument("--unsafe-no-sandbox", action="store_true",
                        help="run submissions as you, with all your files in reach")
+    database(grade)
     grade.set_defaults(run=run_grade)
 
     report = commands.add_parser("report", help="report about a class: a page, and grades as CSV, for Canvas and Moodle too")
     report.add_argument("lab", metavar="LAB")
     report.add_argument("--grades", type=Path, help="the folder of gradebook and outcomes (grades)")
+    database(report)
     report.set_defaults(run=run_report)
 
     release = commands.add_parser("release", help="make the students' archive: labs, library, requirements, how to start")
@@ -70,6 +72,11 @@ def parser() -> argparse.ArgumentParser:
                          help="where to (_build/mlsyslab.zip)")
     release.set_defaults(run=run_release)
     return top
+
+
+def database(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--database", metavar="URL", help="the gradebook, for example postgresql+psycopg://USER@HOST/NAME "
+                         "(the environment variable MLSYSLAB_DATABASE, or else SQLite in the folder of grades)")
 
 
 def positive(number: type) -> type:
@@ -109,20 +116,20 @@ def run_grade(arguments: argparse.Namespace) -> int:
     from autograder import report
     from autograder.grade import grade, lab_exercises
 
-    course = Course.at(ROOT, arguments.grades)
+    course = Course.at(ROOT, arguments.grades, arguments.database)
     limits = Limits(cell=arguments.cell_seconds, submission=arguments.seconds)
     outcomes = grade(course, arguments.lab, arguments.submissions, limits, arguments.workers, arguments.again,
                      arguments.unsafe_no_sandbox, report.Progress(), arguments.student, arguments.exercise)
     console = Console()
     console.print(report.table(arguments.lab, lab_exercises(course, arguments.lab), outcomes))
-    console.print(f"gradebook: {course.grades / 'gradebook.db'}\nfeedback:  {course.grades / 'feedback'}", soft_wrap=True)
+    console.print(f"gradebook: {course.gradebook_name}\nfeedback:  {course.grades / 'feedback'}", soft_wrap=True)
     return 0
 
 
 def run_report(arguments: argparse.Namespace) -> int:
     from autograder import class_report
 
-    for path in class_report.make(Course.at(ROOT, arguments.grades), arguments.lab):
+    for path in class_report.make(Course.at(ROOT, arguments.grades, arguments.database), arguments.lab):
         print(path)
     return 0
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from traitlets.config import Config
 
 from autograder.errors import CourseError
@@ -33,15 +36,19 @@ class Course:
 
     root:   the checkout: `solutions/` and `labs/` are in it.
     grades: where submissions, graded notebooks, feedback and the gradebook go; git ignores it.
+    database: the URL of the gradebook; by default it is an SQLite file in `grades`.
     """
 
     root: Path
     grades: Path
+    database: str | None = field(default=None, repr=False)  # it may hold a password
 
     @classmethod
-    def at(cls, root: Path, grades: Path | None = None) -> Course:
+    def at(cls, root: Path, grades: Path | None = None, database: str | None = None) -> Course:
+        """database: by default what the environment variable MLSYSLAB_DATABASE says."""
         root = Path(root).resolve()
-        return cls(root, Path(grades).resolve() if grades else root / "grades")
+        return cls(root, Path(grades).resolve() if grades else root / "grades",
+                   database or os.environ.get("MLSYSLAB_DATABASE") or None)
 
     @property
     def labs(self) -> list[str]:
@@ -76,7 +83,15 @@ class Course:
 
     @property
     def db_url(self) -> str:
-        return f"sqlite:///{self.grades / 'gradebook.db'}"
+        return self.database or f"sqlite:///{self.grades / 'gradebook.db'}"
+
+    @property
+    def gradebook_name(self) -> str:
+        """What a message calls the gradebook: its URL without a password, or its file."""
+        try:
+            return make_url(self.database).render_as_string() if self.database else str(self.grades / "gradebook.db")
+        except ArgumentError:
+            return "whose address is no URL"
 
     def seed(self) -> str:
         """The secret from which the inputs of hidden tests are drawn: made once, so that grading again gives the same grade.
@@ -96,7 +111,11 @@ class Course:
         from nbgrader.api import Gradebook
 
         self._prepare()
-        return Gradebook(self.db_url, "")
+        try:
+            return Gradebook(self.db_url, "")
+        except (ImportError, SQLAlchemyError, subprocess.SubprocessError) as error:
+            why = str(error).strip().split("\n")[0]
+            raise CourseError(f"the gradebook {self.gradebook_name} can't be opened: {why}") from error
 
     def _prepare(self) -> None:
         """SQLite makes no folders, and nbgrader calls `alembic` by its bare name, also where no environment is active."""

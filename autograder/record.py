@@ -31,7 +31,7 @@ def register(course: Course, lab: str) -> None:
         with course.gradebook() as gradebook:
             if _written_by_hand(gradebook, lab):
                 raise CourseError(f"the exercises of {lab} have changed since people wrote grades or comments into "
-                                  f"{course.db_url}; grade into another folder with --grades") from error
+                                  f"{course.gradebook_name}; grade into another folder with --grades") from error
             gradebook.remove_assignment(lab)
         register(course, lab)
 
