@@ -26,7 +26,11 @@ from autograder.limits import Limits
 
 INSIDE = Path(__file__).with_name("inside")
 HOME = "/tmp"
-NOBODY = 65534
+NOBODY = "65534"
+#: what root needs to make a sandbox without a user namespace, and to become nobody in it
+AS_ROOT = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
+           "--cap-add", "cap_setuid", "--cap-add", "cap_setgid"]
+BECOME_NOBODY = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--inh-caps=-all"]
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts")
 REMEDY = ("install it (Debian, Ubuntu: apt install bubblewrap) or pass --unsafe-no-sandbox, "
           "which runs submissions as you, with all your files in reach")
@@ -49,12 +53,20 @@ class Library:
     asked: Mapping[str, Sequence[str]] | None = None
 
 
-def command(argv: Sequence[str], environment: Mapping[str, str], limits: Limits, library: Library) -> list[str]:
-    """The bubblewrap call that runs `argv` and shows it only Python, its packages and the library, read-only."""
-    call = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dev", "/dev"]
+def command(argv: Sequence[str], environment: Mapping[str, str], limits: Limits, library: Library,
+            nobody: bool = False) -> list[str]:
+    """The bubblewrap call that runs `argv` and shows it only Python, its packages and the library, read-only.
+
+    nobody: let root make the sandbox, and nobody run in it.
+    """
+    call = ["bwrap", *(AS_ROOT if nobody else ["--unshare-all"]), "--die-with-parent", "--new-session", "--clearenv"]
+    call += ["--proc", "/proc", "--dev", "/dev"]
     for scratch in ("/dev/shm", HOME):  # before the rest: the checkout itself may lie in /tmp
-        call += ["--size", str(limits.disk), "--tmpfs", scratch]
-    for path in (*SYSTEM, *map(str, _python())):
+        call += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", scratch]
+    shown = [*SYSTEM, *map(str, _python())]
+    for folder in sorted({str(parent) for path in (*shown, "/inside/inside") for parent in Path(path).parents[:-1]}):
+        call += ["--perms", "0755", "--dir", folder]
+    for path in shown:
         call += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind-try", path, path]
     for path in library.hidden:
         call += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
@@ -65,7 +77,7 @@ def command(argv: Sequence[str], environment: Mapping[str, str], limits: Limits,
     call += ["--ro-bind", str(INSIDE), "/inside/inside", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
     for name, value in environment.items():
         call += ["--setenv", name, value]
-    return [*call, "--", *argv]
+    return [*call, "--", *(BECOME_NOBODY if nobody else []), *argv]
 
 
 def _python() -> list[Path]:
@@ -89,7 +101,7 @@ def missing() -> str | None:
     """Why there is no sandbox on this machine, with the remedy; None when there is one."""
     if shutil.which("bwrap") is None:
         return f"there is no sandbox, because bubblewrap isn't installed: {REMEDY}"
-    trial = _tried({})
+    trial = _tried()
     if trial.returncode == 0:
         return None
     why = trial.stderr.strip().splitlines()[-1:] or [f"exit status {trial.returncode}"]
@@ -97,24 +109,19 @@ def missing() -> str | None:
             "or pass --unsafe-no-sandbox")
 
 
-def _tried(who: Mapping) -> subprocess.CompletedProcess:
-    call = command([sys.executable, "-c", "import mlsyslab.comm.link"], {}, Limits(), Library())
-    return subprocess.run(call, capture_output=True, text=True, check=False, cwd="/", **who)
+def _tried(nobody: bool = False) -> subprocess.CompletedProcess:
+    argv = [sys.executable, "-c", "import mlsyslab.comm.link"]
+    call = command(argv, {"PATH": "/usr/bin:/bin"}, Limits(), Library(), nobody)
+    return subprocess.run(call, capture_output=True, text=True, check=False, cwd="/")
 
 
 @cache
-def user() -> dict:
-    """Whom the sandbox belongs to: nobody, where this is root and nobody may read the library.
+def nobody() -> bool:
+    """Whether nobody runs in the sandbox: where root makes it, and others may read the library.
 
-    Linux doesn't hold root to a number of processes, whatever he is called in the sandbox.
+    Linux doesn't hold root to a number of processes, whatever root is called in the sandbox.
     """
-    if os.getuid() != 0:
-        return {}
-    nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-    try:
-        return nobody if _tried(nobody).returncode == 0 else {}
-    except (OSError, subprocess.SubprocessError):
-        return {}
+    return os.getuid() == 0 and _tried(nobody=True).returncode == 0
 
 
 class Lost(Exception):
@@ -144,11 +151,10 @@ class Zygote:
                        "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "NBGRADER_EXECUTION": "autograde"}
         inside = INSIDE.parent if self.unsafe else Path("/inside")
         argv = [sys.executable, "-P", str(inside / "inside" / "zygote.py"), str(its.fileno())]
-        call = argv if self.unsafe else command(argv, environment, self.limits, self.library)
+        call = argv if self.unsafe else command(argv, environment, self.limits, self.library, nobody())
         self.process = subprocess.Popen(
             call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.complaints, pass_fds=[its.fileno()],
-            cwd=self.home if self.unsafe else "/", env=environment if self.unsafe else None, start_new_session=True,
-            **({} if self.unsafe else user()))
+            cwd=self.home if self.unsafe else "/", env=environment if self.unsafe else None, start_new_session=True)
         its.close()
         self.control, self.begun = mine, b""
         limits = {**asdict(self.limits), "confined": not self.unsafe}

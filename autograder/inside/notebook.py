@@ -48,11 +48,11 @@ class Shell(InteractiveShell):
     def enable_gui(self, gui=None) -> None:
         """`%matplotlib inline` and its kind want none."""
 
+    def ask_exit(self) -> None:
+        """`exit` ends no kernel here."""
+
     def _showtraceback(self, kind, value, lines) -> None:
         self.line.send("error", str(getattr(kind, "__name__", kind)), str(value)[:20_000], "\n".join(lines)[:60_000])
-
-    def init_create_namespaces(self, user_module=None, user_ns=None) -> None:
-        super().init_create_namespaces(user_module, user_ns)
 
 
 class Notebook:
