@@ -16,7 +16,7 @@ from mlsyslab.collectives import ALGORITHMS, Parts, counts, even_lengths
 from mlsyslab.comm import Communicator
 
 MIB = 1 << 20
-PIECE = 4 * MIB  #: what an all-reduce has under way at once
+PIECE = 2 * MIB  #: what an all-reduce has under way at once
 
 
 def assign(sizes: Sequence[int], first_bucket_bytes: int = MIB, bucket_bytes: int = 25 * MIB,
@@ -87,7 +87,7 @@ class Bucket:
     def reduce(self, side: Communicator, algorithm: str, dtype: torch.dtype | None) -> None:
         """Add up the flat tensors of all ranks, in place; in `dtype`, where another is given for the way.
 
-        A long one goes in pieces of 4 MiB. They are long enough for the ring, and what is on its way needs memory too.
+        A long one goes in pieces of 2 MiB. They are long enough for the ring, and what is on its way needs memory too.
         """
         start = side.now()
         data = self.flat if dtype is None else self.flat.to(dtype)
