@@ -18,6 +18,6 @@ How a submission is graded, and which file does it:
 
 `work.Grader(job).grade(submission)` is all of that but the last, for one submission; a `Job` is plain data. `workers.graded`
 does it in several processes, and `grade.grade` for a folder. Every submission ends in one `outcome.Outcome`, with one
-`Verdict` for each exercise: graded, limited, or needs a person. Of a class, `class_report` gathers the outcomes, `statistics` and
-`similar` say what they mean, `class_page` and `tables` show it.
+`Verdict` for each exercise: graded, limited, or needs a person. Of a class, `class_report` gathers the outcomes, `statistics`
+and `similar` say what they mean, `class_page` and `tables` show it.
 """
