@@ -13,6 +13,8 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from syscalls import restrict
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 NEW = {"mount": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
@@ -123,6 +125,7 @@ def renounce() -> None:
     head = struct.pack("Ii", 0x20080522, 0)  # version 3, this process
     call(libc.capset(head, struct.pack("6I", *[0] * 6)), "capset")
     call(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
+    restrict(libc)
 
 
 def close_all_but(*numbers: int) -> None:
