@@ -11,7 +11,8 @@ import struct
 NUMBERS = {
     "x86_64": (0xC000003E, 56, 435, {
         "ptrace": 101, "unshare": 272, "setns": 308, "mount": 165, "umount2": 166, "pivot_root": 155, "chroot": 161,
-        "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "keyctl": 250, "add_key": 248, "request_key": 249, "io_uring_setup": 425,
+        "bpf": 321, "perf_event_open": 298, "userfaultfd": 323, "keyctl": 250, "add_key": 248, "request_key": 249,
+        "io_uring_setup": 425,
         "process_vm_readv": 310, "process_vm_writev": 311, "open_by_handle_at": 304, "kexec_load": 246, "init_module": 175}),
     "aarch64": (0xC00000B7, 220, 435, {
         "ptrace": 117, "unshare": 97, "setns": 268, "mount": 40, "umount2": 39, "pivot_root": 41, "chroot": 51, "bpf": 280,
