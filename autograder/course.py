@@ -158,6 +158,8 @@ def write(path: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # what is there after a crash is whole
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
