@@ -22,6 +22,6 @@ tensors, the number of its matrix products) is measured in the sandbox, beside t
 
 `work.Grader(job).grade(submission)` is all of that but the last, for one submission; a `Job` is plain data.
 `workers.graded` does it in several processes, and `grade.grade` for a folder. Every submission ends in one
-`outcome.Outcome`, with one `Verdict` for each exercise: graded, limited, or needs a person. Of a class, `class_report` gathers the outcomes, `statistics`
-and `similar` say what they mean, `class_page` and `tables` show it.
+`outcome.Outcome`, with one `Verdict` for each exercise: graded, limited, or needs a person. Of a class, `class_report` gathers outcomes, `statistics` and
+`similar` say what they mean, `class_page` and `tables` show it.
 """
