@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 
 class Live(TorchDispatchMode):
@@ -28,7 +27,7 @@ class Live(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))
         if not self._aside:
-            self._watch(made, {_address(tensor) for tensor in _tensors((args, kwargs))})
+            self._watch(made, {_address(tensor) for tensor in _tensors((args, *(kwargs or {}).values()))})
         return made
 
     @contextmanager
@@ -55,8 +54,13 @@ class Live(TorchDispatchMode):
             self.peak, self.at_peak = sum(sizes), sizes
 
 
-def _tensors(things: Any) -> Iterator[torch.Tensor]:
-    return (thing for thing in tree_iter(things) if isinstance(thing, torch.Tensor))
+def _tensors(thing: Any) -> Iterator[torch.Tensor]:
+    """The tensors in the arguments or the result of an operation."""
+    if isinstance(thing, torch.Tensor):
+        yield thing
+    elif isinstance(thing, (tuple, list)):
+        for inner in thing:
+            yield from _tensors(inner)
 
 
 def _address(tensor: torch.Tensor) -> int:
