@@ -74,7 +74,10 @@ class Engine:
         return clip_grad_norm(self.comm, self._own_gradients(), max_norm)
 
     def step(self) -> None:
-        """Update this rank's shards; afterwards the gradients are forgotten and the parameters up to date."""
+        """Update this rank's shards; afterwards the gradients are forgotten and the parameters up to date.
+
+        Stage 1 keeps the memory of its whole gradients for the next step.
+        """
         for i, shard in enumerate(self._own_gradients()):
             self.own.update(i, shard)
             self.gradients[i].forget()
