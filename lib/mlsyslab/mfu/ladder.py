@@ -110,7 +110,8 @@ class Training:
         self.tokens, self.targets = self._random_tokens(), self._random_tokens()
         self.model = self._model()
         on_gpu = self.device.type == "cuda"
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=rung.fused_optimizer,
+        # without fused=True torch takes its own default: all parameters in a few kernels on a GPU, a loop on a CPU
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=rung.fused_optimizer or None,
                                            capturable=rung.graph and on_gpu)
         self.loss: Tensor | None = None
         self._step: Callable[[], None] = self._captured() if rung.graph else self._eager
