@@ -16,12 +16,12 @@ How a submission is graded, and which file does it:
     pages      the graded notebook and the feedback
     record     into nbgrader's gradebook and folders, by one writer
 
-What a check reads off a run it reads here: ranks run in the sandbox, and each of their steps is done again in the judge's own
-simulated world, where messages are matched, counted and timed. What can only be seen where the code runs (the memory of its
-tensors, the number of its matrix products) is measured in the sandbox, beside the code, and is believed.
+What a check reads off a run it reads here: ranks run in the sandbox, and each of their steps is done again in the judge's
+own simulated world, where messages are matched, counted and timed. What can only be seen where the code runs (the memory of
+its tensors, the number of its matrix products) is measured in the sandbox, beside the code, and is believed.
 
 `work.Grader(job).grade(submission)` is all of that but the last, for one submission; a `Job` is plain data.
 `workers.graded` does it in several processes, and `grade.grade` for a folder. Every submission ends in one
-`outcome.Outcome`, with one `Verdict` for each exercise: graded, limited, or needs a person. Of a class, `class_report` gathers outcomes, `statistics` and
-`similar` say what they mean, `class_page` and `tables` show it.
+`outcome.Outcome`, with one `Verdict` for each exercise: graded, limited, or needs a person. Of a class, `class_report`
+gathers the outcomes, `statistics` and `similar` say what they mean, `class_page` and `tables` show it.
 """
