@@ -18,6 +18,8 @@ from nbformat.v4 import new_code_cell, new_notebook
 from autograder.inside.places import CELL
 from autograder.judge.lab import SOLUTION, TEXT, Lab, Part
 
+PICTURES = ("image/png", "image/jpeg", "image/gif")
+BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
 MARKS = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
 
 
@@ -176,7 +178,21 @@ class _Rebuilding:
     def _new(self, cell: NotebookNode, name: str) -> NotebookNode:
         if cell.cell_type == "code":
             return new_code_cell(cell.source, id=name)
-        return nbformat.from_dict({"cell_type": cell.cell_type, "id": name, "metadata": {}, "source": cell.source})
+        text = {"cell_type": cell.cell_type, "id": name, "metadata": {}, "source": cell.source}
+        return nbformat.from_dict(text | attached(cell) if cell.cell_type == "markdown" else text)
+
+
+def attached(cell: NotebookNode) -> dict[str, Any]:
+    """The pictures attached to a text, and the text, which names no other attachment: of one that misses no page is made."""
+    given = cell.get("attachments")
+    found = {name: {kind: data for kind, data in kinds.items() if kind in PICTURES and BASE64.fullmatch(str(data))}
+             for name, kinds in (given.items() if isinstance(given, dict) else ()) if isinstance(kinds, dict)}
+    found = {name: kinds for name, kinds in found.items() if kinds}
+
+    def named(reference: re.Match[str]) -> str:
+        return reference[0] if reference[1] in found else f"missing:{reference[1]}"
+
+    return {"attachments": found, "source": re.sub(r"attachment:([^\s)\"'>]*)", named, cell.source)}
 
 
 def grade_id(cell: Any) -> str | None:

@@ -269,6 +269,15 @@ def texts_deleted_and_notes_added(notebook):
 
 
 @honest_cells()
+def a_picture_in_a_note(notebook):
+    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    for number, text in enumerate(("![a](attachment:a.png)", "![b](attachment:lost.png) and <img src='attachment:'>")):
+        note = nbformat.v4.new_markdown_cell(text, id=f"note-{number}")
+        note["attachments"] = {"a.png": {"image/png": pixel}}
+        notebook.cells.append(note)
+
+
+@honest_cells()
 def outputs_of_its_own_runs(notebook):
     for part in notebook.cells:
         if part.cell_type == "code":
