@@ -7,7 +7,7 @@ PORT   ?= 8000
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help course test book serve labs notebook grade bench doctor lint clean system
+.PHONY: help course test book serve labs notebook grade report release bench doctor lint clean system
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -41,6 +41,12 @@ else
 	$(BIN)/python -m autograder samples $(LAB) grades/samples/submitted
 	$(BIN)/python -m autograder grade $(LAB) --grades grades/samples --cell-seconds 20
 endif
+
+report: $(VENV)/ready  ## the class on a page, and grades as CSV: LAB=collectives
+	$(BIN)/python -m autograder report $(LAB)
+
+release: labs  ## the students' archive: labs, library, requirements, how to start (_build/mlsyslab.zip)
+	$(BIN)/python -m autograder release
 
 bench: $(VENV)/ready  ## measure speed against named peers: table and JSON in _build/bench
 	$(BIN)/python -m mlsyslab.bench
