@@ -92,13 +92,13 @@ class SimulatedCommunicator(Communicator):
         return self.world.wait_any(self.lane, works)
 
     def compute(self, seconds, label=""):
-        if seconds < 0:
-            raise ValueError(f"compute({seconds}): work takes 0 seconds or more")
         with self.work(label, seconds):
             pass
 
     @contextmanager
     def work(self, label="", seconds=0.0):
+        if not seconds >= 0:
+            raise ValueError(f"compute({seconds}): work takes 0 seconds or more")
         start = self.now()
         yield
         end = start + seconds
