@@ -12,6 +12,9 @@ from functools import cache
 from html import escape
 
 import nbformat
+from bleach import clean
+from jinja2 import pass_context
+from jinja2.runtime import Context
 from nbconvert.exporters import HTMLExporter
 from nbconvert.preprocessors import CSSHTMLHeaderPreprocessor
 from nbformat import NotebookNode
@@ -19,10 +22,13 @@ from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
 from nbgrader.utils import is_grade, is_solution
+from traitlets import default
 
 from autograder.course import Course
 from autograder.outcome import GRADED, Outcome
 
+TAGS = {"h1", "h2", "h3", "h4", "h5", "h6", "p", "br", "hr", "ul", "ol", "li", "a", "em", "strong", "b", "i", "del", "sub",
+        "sup", "code", "pre", "blockquote", "div", "span", "img", "table", "thead", "tbody", "tr", "th", "td"}  # of a text
 SCRIPT = re.compile(r"<script\b.*?</script\s*>", re.DOTALL | re.IGNORECASE)
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'"
 HEAD = (f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -58,11 +64,29 @@ class Hidden(ClearHiddenTests):
 class FeedbackExporter(HTMLExporter):
     """nbgrader's page with the reasons above it; nothing in it runs, and nothing is loaded for it."""
 
+    @pass_context
+    def markdown2html(self, context: Context, source: str) -> str:
+        return clean(super().markdown2html(context, source), tags=TAGS, attributes=kept, protocols=("http", "https", "data"))
+
+    @default("raw_mimetypes")
+    def _no_raw_cells(self) -> list[str]:
+        """Raw cells would be put into the page as they are."""
+        return []
+
     def from_notebook_node(self, nb: NotebookNode, resources: dict | None = None, **more) -> tuple[str, dict]:
         page, resources = super().from_notebook_node(nb, resources, **more)
         page = SCRIPT.sub("", page)
         page = page.replace("<head>", f"<head>\n{HEAD}", 1)
         return page.replace("<body>", f"<body>\n{reasons(nb)}", 1), resources
+
+
+def kept(tag: str, name: str, value: str) -> bool:
+    """Whether an attribute stays in a text: links lead to pages, pictures are in the page itself."""
+    if name == "src":
+        return tag == "img" and value.startswith("data:image/")
+    if name == "href":
+        return tag == "a" and value.startswith(("https://", "http://", "#"))
+    return name in ("class", "id", "alt", "title", "align")
 
 
 def reasons(nb: NotebookNode) -> str:

@@ -76,7 +76,8 @@ def outcomes(course) -> dict[str, Outcome]:
     """How each ended; what they handed in and what they were judged by is afterwards as it was before."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLSYSLAB_SEED", SEED)
-        folders = (course.submitted, course.root / "solutions", sandbox.INSIDE, Path(mlsyslab.__file__), Path(torch.__file__))
+        files = (Path(mlsyslab.__file__), Path(torch.__file__))
+        folders = (course.submitted, course.root / "solutions", sandbox.INSIDE, *files)
         before = [digests(folder) for folder in folders]
         grade(course, LAB, limits=HARD, workers=2, students=["aaa", *ADVERSARIAL, "zzz"])
         ended = grade(course, LAB, limits=SOFT, workers=2, students=list(HONEST_BUT_ODD))

@@ -35,7 +35,7 @@ def is_killed_by_itself():
         os.kill(os.getpid(), 9)
 
 
-@attack(**ENDED)
+@attack(kinds=(LIMITED,), at="scaled", why="time")
 def is_stopped_by_itself():
     import os
     def scaled(tensor, factor):
