@@ -163,7 +163,7 @@ def refused(path, words, optimizer="Adam", ranks=2):
 def test_a_truncated_file_is_refused_by_name(saved, left):
     file = saved / "shard-00001-of-00003"
     file.write_bytes(file.read_bytes()[:left])
-    refused(saved, [str(file), "truncated" if left == -1 else "damaged"])
+    refused(saved, [f"{file} is {'truncated' if left == -1 else 'damaged'}"])
 
 
 def test_a_file_that_is_missing(saved):
@@ -182,7 +182,7 @@ def test_one_bit_that_is_not_what_it_was(saved):
 def test_a_header_that_is_not_what_it_was(saved):
     file = saved / "shard-00000-of-00003"
     file.write_bytes(file.read_bytes().replace(b'"start": 0', b'"start": 1', 1))
-    refused(saved, [str(file), "damaged"])
+    refused(saved, [str(file), "its header is not what was written"])
 
 
 def test_files_of_two_ranks_mixed_up(saved):

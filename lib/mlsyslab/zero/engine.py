@@ -33,8 +33,8 @@ class Engine:
     def __init__(self, comm: Communicator, model: nn.Module, optimizer: MakeOptimizer, overlap: bool, offload: bool):
         self.comm, self.model, self.steps = comm, model, 0
         self.lane, self.ledger = Lane(comm, overlap), Ledger(comm)
-        _start_alike(comm, model)
         self.flats = self._lay_out([*model.named_parameters()])
+        _start_alike(comm, self.flats, model)
         self.trained = [flat for flat in self.flats if flat.trained]
         if not self.trained:
             raise ValueError("no parameter of the model has requires_grad: there is nothing to train")
@@ -159,14 +159,15 @@ class Engine:
         return itertools.chain.from_iterable(gradient.tensors() for gradient in self.gradients)
 
 
-def _start_alike(comm: Communicator, model: nn.Module) -> None:
+def _start_alike(comm: Communicator, flats: Sequence[Flat], model: nn.Module) -> None:
     """Give every rank what rank 0 has: parameters that begin apart stay apart."""
-    for tensor in itertools.chain(model.parameters(), model.buffers()):
-        tensor.detach().copy_(broadcast(comm, tensor.detach()))
+    pieces = (piece for flat in flats for piece in flat.whole.split(_stripe(flat.whole)))
+    for tensor in itertools.chain(pieces, model.buffers()):
+        tensor.copy_(broadcast(comm, tensor))
 
 
 #: Bytes of each rank's part that travel at one time between CPUs, where messages on their way take memory of their own.
-STRIPE = 1 << 20
+STRIPE = 1 << 18
 
 
 def reduce_scatter(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int], label: str) -> None:
@@ -187,6 +188,10 @@ def all_gather(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int], 
 
 def stripes(whole: torch.Tensor, lengths: Sequence[int]) -> Iterator[list[torch.Tensor]]:
     """The ranks' parts of `whole`, a stretch of all of them at a time."""
-    elements = max(1, whole.numel() if whole.is_cuda else STRIPE // whole.itemsize)
-    pieces = [part.split(elements) for part in whole.split(list(lengths))]
+    pieces = [part.split(_stripe(whole)) for part in whole.split(list(lengths))]
     return itertools.zip_longest(*pieces, fillvalue=whole[:0])
+
+
+def _stripe(whole: torch.Tensor) -> int:
+    """Elements that travel at one time."""
+    return max(1, whole.numel() if whole.is_cuda else STRIPE // whole.itemsize)
