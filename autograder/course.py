@@ -112,7 +112,7 @@ class Course:
 
         self._prepare()
         try:
-            return Gradebook(self.db_url, "")
+            return _with_its_course(Gradebook(self.db_url, ""))
         except (ImportError, SQLAlchemyError, subprocess.SubprocessError) as error:
             why = str(error).strip().split("\n")[0]
             raise CourseError(f"the gradebook {self.gradebook_name} can't be opened: {why}") from error
@@ -165,3 +165,13 @@ def write(path: Path, text: str) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def _with_its_course(gradebook: Gradebook) -> Gradebook:
+    """nbgrader never enters the course without a name, which its rows name: SQLite lets that pass, PostgreSQL does not."""
+    from nbgrader.api import Course as Row
+
+    if gradebook.db.get(Row, "") is None:
+        gradebook.db.add(Row(id=""))
+        gradebook.db.commit()
+    return gradebook
