@@ -7,7 +7,7 @@ PORT   ?= 8000
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help course test book serve labs notebook grade report release bench doctor lint clean system
+.PHONY: help course test sweep book serve labs notebook grade report release bench doctor lint clean system
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -20,6 +20,9 @@ course: labs book grade  ## everything: environment, labs, book, grades of the s
 
 test: $(VENV)/ready system book  ## run every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+sweep: $(VENV)/ready system  ## the slow test: a class of 300 graded while workers and the grader are killed
+	SWEEP=1 $(BIN)/python -m pytest --timeout 7200 tests/autograder/test_kills.py
 
 book: $(VENV)/ready  ## build the book into _build/html
 	$(BIN)/python book/build.py

@@ -34,7 +34,8 @@ def test_no_file_holds_a_solution_or_a_hidden_test(html):
     told = secrets()
     for file in (path for path in html.rglob("*") if path.suffix in READABLE and "assets" not in path.parts):
         text = file.read_text(errors="replace")
-        assert not [mark for mark in MARKS if mark in text], file
+        if "instructors" not in file.name:  # the page that explains the marks
+            assert not [mark for mark in MARKS if mark in text], file
         plain = words(text)
         assert not [secret for secret in told if secret in plain], file
 
