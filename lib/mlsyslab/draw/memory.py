@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import torch
 from ipywidgets import VBox
 
-from mlsyslab.check.messages import count
 from mlsyslab.draw.actions import IDLE
 from mlsyslab.draw.clocks import Cell, Group, Lane, Lanes
 from mlsyslab.draw.picture import STYLE, Picture, number
@@ -321,7 +320,7 @@ class _Grid(Picture):
         held = _held(of, L, inside)
         peak = max(held)
         again = L if k else 0
-        title = f"{L} blocks, " + (count(math.ceil(L / k), "checkpoint") if k else "no checkpoints")
+        title = f"{L} blocks, " + (f"{math.ceil(L / k)} checkpoint{'s' if k < L else ''}" if k else "no checkpoints")
         said = f"at most {peak:g} held, {again} forwards of a block computed again"
         bottom = GRID_TOP + CELL_HIGH * L
         super().__init__(GRID_LEFT + CELL_WIDE * 2 * L + 22, bottom + 118, title, f"{title}: {said}.")
