@@ -1,14 +1,19 @@
-"""The book's Sphinx extension: when pages run again, and where the browser's files come from."""
+"""The book's Sphinx extension: when pages run again, where the browser's files come from, what widgets are written with."""
 
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 
 import fresh
+import lean
 import pytest
 import vendor
+from ipywidgets.embed import embed_data
 from sphinx.errors import ExtensionError
+
+from mlsyslab.draw.widgets import explore, stepper
 
 
 @pytest.fixture
@@ -60,3 +65,10 @@ def test_only_the_named_files_are_taken(tmp_path):
     vendor.unpack(vendor.Package("thing", "1", "", ("dist/*.js",)), archive, tmp_path / "out")
     assert {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()} == {
         "dist/a.js", "LICENSE"}
+
+
+def test_widgets_are_written_as_ipywidgets_would_without_defaults():
+    views = [explore(lambda p, n: f"<p>{p} {n}</p>", menus=["p"], p=[1, 2], n={"few": 1, "many": 9}), stepper(["a", "b"])]
+    whole = embed_data(views, drop_defaults=False)["manager_state"]
+    expected = embed_data(views, drop_defaults=True)["manager_state"]
+    assert json.loads(lean.lean(json.dumps(whole))) == json.loads(json.dumps(expected)) != json.loads(json.dumps(whole))
