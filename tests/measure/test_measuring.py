@@ -9,6 +9,7 @@ from mlsyslab.measure import (
     Peak,
     Timing,
     best_matmul,
+    matmul,
     measured_peak,
     mfu,
     operator_class,
@@ -107,6 +108,15 @@ def test_a_peak_of_another_precision_is_refused(clock):
         mfu(lasting(clock, 2), flops=60e9, hardware_flops=50e9, precision="fp32", peak=PEAK)
 
 
+@pytest.mark.parametrize("hardware_flops", [201e9, None])
+def test_more_than_the_peak_is_no_mfu(clock, hardware_flops):
+    """Also where only what is computed again goes beyond it."""
+    found = mfu(lasting(clock, 2), flops=201e9 if hardware_flops is None else 199e9, hardware_flops=hardware_flops,
+                precision="fp32", peak=PEAK)
+    assert found.mfu is None and found.hfu is None
+    assert found.note.startswith("100% of 100 GFLOP/s (a datasheet): nothing exceeds its peak")
+
+
 def test_a_measured_peak_is_marked():
     found = measured_peak("fp32", budget=0.2)
     assert found.measured and found.flops > 0 and "measured here" in found.source
@@ -119,6 +129,21 @@ def test_the_best_matmul_is_the_fastest_shape():
     assert (best.m, best.n, best.p) in shapes and best.rate == 2 * best.m * best.n * best.p / best.seconds
     with pytest.raises(ValueError, match="torch.matmul takes fp32, tf32, bf16, fp16"):
         matmul_rate(8, 8, 8, "fp8")
+
+
+def test_a_shape_that_would_outlast_the_budget_is_passed_over(monkeypatch):
+    """At 1 GFLOP/s, two runs of 100 x 100 x 100 take 4 ms, and two of 1000 x 1000 x 1000 take 4 s."""
+    tried = []
+
+    def one_gigaflop(m, n, p, *args, **kwargs):
+        tried.append(m)
+        return measure.Matmul(m, n, p, 2 * m * n * p / 1e9, 0.0)
+
+    monkeypatch.setattr(matmul, "matmul_rate", one_gigaflop)
+    cubes = [(m, m, m) for m in (10, 1000, 100)]
+    assert best_matmul("fp32", shapes=cubes, budget=3.0).rate == pytest.approx(1e9) and tried == [10, 100]
+    best_matmul("fp32", shapes=cubes)
+    assert tried[2:] == [10, 1000, 100]
 
 
 def test_tf32_is_put_back():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mlsyslab.bench import mfu as bench
-from mlsyslab.mfu import Rung, Size, Training, record_path, recorded, rungs, sizes, top
+from mlsyslab.mfu import Climb, Limits, Rung, Size, Training, climb, record_path, recorded, rungs, sizes, top
 from mlsyslab.mfu import ladder as ladder_module
 from mlsyslab.model import Config, parameters, training_flops
 
@@ -60,10 +60,10 @@ def test_three_sizes_that_fit():
 @pytest.fixture
 def small(monkeypatch):
     """The bench on one tiny model, without the best matmul's seconds."""
-    monkeypatch.setattr(bench, "sizes", lambda memory: [TINY])
-    monkeypatch.setattr(bench, "CPU_TIME", {"last": 100, "rung": 0.05, "matmul": 0.05})
-    real = bench.best_matmul
-    monkeypatch.setattr(bench, "best_matmul", lambda p, **kw: real(p, **{**kw, "shapes": [(64, 64, 64)]}))
+    monkeypatch.setattr(climb, "sizes", lambda memory: [TINY])
+    monkeypatch.setattr(climb, "ON_CPU", Limits(last=100, rung=0.05, matmul=0.05))
+    real = climb.best_matmul
+    monkeypatch.setattr(climb, "best_matmul", lambda p, **kw: real(p, **{**kw, "shapes": [(64, 64, 64)]}))
 
 
 def test_the_bench_measures_every_rung(small):
@@ -81,7 +81,7 @@ def test_the_bench_measures_every_rung(small):
 
 
 def test_no_time_left_is_told(small, monkeypatch):
-    monkeypatch.setattr(bench, "CPU_TIME", {"last": -1, "rung": 0.05, "matmul": 0.05})
+    monkeypatch.setattr(climb, "ON_CPU", Limits(last=-1, rung=0.05, matmul=0.05))
     if not torch.cuda.is_available():
         assert all("no time left" in row["left out"] for row in bench.rows())
 
@@ -93,7 +93,7 @@ def test_a_rung_that_fails_does_not_end_the_ladder(small, monkeypatch):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nmore lines")
             super().__call__()
 
-    monkeypatch.setattr(bench, "Training", Broken)
+    monkeypatch.setattr(climb, "Training", Broken)
     if not torch.cuda.is_available():
         found = {row["rung"]: row for row in bench.rows()}
         assert found["fp32"]["left out"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate 20 GiB."
@@ -102,7 +102,7 @@ def test_a_rung_that_fails_does_not_end_the_ladder(small, monkeypatch):
 
 def test_an_unknown_gpu_gets_no_mfu(small, monkeypatch):
     """With the peaks of a GPU that isn't in the table."""
-    monkeypatch.setattr(bench._Bench, "_peak", lambda self, precision, known: None)
+    monkeypatch.setattr(Climb, "_peak", lambda self, precision, known: None)
     monkeypatch.setattr("mlsyslab.measure.step.this_device", lambda: None)
     if not torch.cuda.is_available():
         row = next(iter(bench.rows()))
@@ -112,10 +112,8 @@ def test_an_unknown_gpu_gets_no_mfu(small, monkeypatch):
 def test_the_record_has_all_that_provenance_asks_for(small, monkeypatch, tmp_path):
     """Written as on a GPU, in the ladder's order, and read again by `recorded`."""
     monkeypatch.setattr(bench, "record_path", lambda device: record_path(device, tmp_path))
-    run = bench._Bench()
-    for rung in reversed(run.rungs):
-        run.climb(TINY, rung)
-    run._write()
+    run = Climb()
+    bench.write(run, [run.measure(TINY, rung) for rung in reversed(run.rungs)])
     record, = recorded(tmp_path)
     assert set(record) == {"command", "provenance", "seconds", "peaks", "matmul", "ladder"}
     assert {"device", "driver", "torch", "cuda", "commit", "date"} <= set(record["provenance"])
@@ -133,3 +131,17 @@ def test_nothing_recorded_is_an_empty_list(tmp_path):
     assert recorded(tmp_path) == recorded(tmp_path / "nowhere") == []
     assert record_path("NVIDIA H100 80GB HBM3", tmp_path).name == "nvidia-h100-80gb-hbm3.json"
     assert all({"provenance", "ladder", "matmul"} <= set(record) for record in recorded())
+
+
+def test_a_cpu_is_climbed_on_one_core_and_gets_its_threads_back(small, monkeypatch):
+    if torch.cuda.is_available():
+        pytest.skip("the device is a GPU")
+    seen, real = [], Training.__call__
+    monkeypatch.setattr(Training, "__call__", lambda step: (seen.append(torch.get_num_threads()), real(step)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        Climb().measure(TINY, rungs(False)[0])
+        assert set(seen) == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

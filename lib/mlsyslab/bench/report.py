@@ -15,6 +15,10 @@ from typing import Any
 import numpy
 import torch
 
+from mlsyslab.measure.provenance import commit
+
+WIDE = 160  # characters a line where a table goes into a file: nothing is cut there
+
 
 def summarize(seconds: Sequence[float]) -> dict[str, float]:
     """The median of several timings, and their spread: the distance between the quartiles."""
@@ -39,7 +43,8 @@ def print_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
         table.add_column(head, justify="right")
     for line in cells:
         table.add_row(*line)
-    Console().print(table)
+    console = Console()
+    Console(width=console.width if console.is_terminal else WIDE).print(table)
 
 
 def _text(value: Any) -> str:
@@ -59,7 +64,8 @@ def write_json(path: Path, name: str, rows: Sequence[dict[str, Any]]) -> Path:
     """Write `rows` with their provenance; returns `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {"bench": name, "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-              "command": f"python -m mlsyslab.bench {' '.join(sys.argv[1:])}".rstrip(), "device": device(),
+              "command": f"python -m mlsyslab.bench {' '.join(sys.argv[1:])}".rstrip(), "commit": commit(),
+              "device": device(),
               "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__},
               "rows": list(rows)}
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from mlsyslab.measure.timing import timed
 
 #: (m, n, p): square ones, and those of a large transformer
 SHAPES_GPU = ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 4096, 16_384), (16_384, 8192, 8192), (8192, 8192, 28_672))
-SHAPES_CPU = ((256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (1024, 2048, 1024))
+SHAPES_CPU = ((128, 128, 128), (256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (1024, 2048, 1024))
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,16 @@ def matmul_rate(m: int, n: int, p: int, precision: str | torch.dtype = "bf16", *
 
 def best_matmul(precision: str | torch.dtype = "bf16", *, device: str = "cpu",
                 shapes: Sequence[tuple[int, int, int]] | None = None, budget: float | None = None) -> Matmul:
-    """The fastest of several shapes. budget: seconds for all of them together; once it is spent, no other shape is begun."""
+    """The fastest of several shapes. budget: seconds for all of them together; a shape is passed over if two runs of it, at
+    the best rate so far, would take longer than what is left."""
     shapes = shapes or (SHAPES_GPU if torch.device(device).type == "cuda" else SHAPES_CPU)
     share, start, found = None if budget is None else budget / len(shapes), time.monotonic(), []
-    for shape in shapes:
-        found.append(matmul_rate(*shape, precision, device=device, budget=share))
-        if budget is not None and time.monotonic() - start > budget:
-            break
+    for m, n, p in shapes:
+        if budget is not None and found:
+            two_runs = 2 * 2 * m * n * p / max(matmul.rate for matmul in found)
+            if time.monotonic() - start + two_runs > budget:
+                continue
+        found.append(matmul_rate(m, n, p, precision, device=device, budget=share))
     return max(found, key=lambda matmul: matmul.rate)
 
 

@@ -62,6 +62,10 @@ def mfu(step: Callable[[], Any], flops: float, precision: str | torch.dtype, *, 
         times = timed(step, warm_up=warm_up, repeat=repeat, budget=budget)
     if found:
         achieved, carried_out = (utilization(f, times.median, found, precision=name) for f in (flops, hardware_flops))
+        if carried_out > 1:
+            note = (f"{100 * carried_out:.0f}% of {found.flops / 1e9:,.4g} GFLOP/s ({found.source}): nothing exceeds its "
+                    "peak, so the peak, the FLOPs or the time is wrong, and there is no MFU")
+            found = None
     rate = flops / times.median
     return Measured(
         seconds=times.median, spread=times.spread, repeats=len(times.seconds),
