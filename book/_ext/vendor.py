@@ -83,7 +83,7 @@ def vendor(into: Path) -> None:
 def download(package: Package, folder: Path) -> Path:
     """The archive of `package`, fetched by npm into `folder` and checked."""
     spec = f"{package.name}@{package.version}"
-    done = npm(["pack", "--silent", "--pack-destination", str(folder), spec], return_completed_process=True, cwd=folder,
+    done = npm(["pack", "--loglevel=error", f"--pack-destination={folder}", spec], return_completed_process=True, cwd=folder,
                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         raise ExtensionError(f"npm could not fetch {spec}. The first build of the book needs the npm registry "
