@@ -1,0 +1,57 @@
+"""The ladder: a bar for each way to train the same model, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlsyslab.draw.picture import STYLE, Picture
+from mlsyslab.draw.roofline import percent, rate_of, time_of
+
+WIDTH, ROW, TOP, NAMES, BARS = 660, 25, 44, 124, 240  # px: picture, a row, above the first, width of names, longest bar
+
+
+def ladder(rows: Sequence[Mapping[str, Any]], title: str) -> Picture:
+    """Rungs of one model, the lowest at the top: MFU as a bar; HFU as its outline, where that is more.
+
+    rows: of `mfu.Climb.measure`, or of a record.  Where no peak is known, bars are FLOP/s.
+    """
+    if not rows:
+        raise ValueError("ladder got no rungs: give it at least one row")
+    return _Ladder(rows, title)
+
+
+class _Ladder(Picture):
+    css = STYLE + ".mls .again{fill:none;stroke:var(--soft);stroke-dasharray:3 2}"
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], title: str):
+        words = "; ".join(f"{row['rung']}: {told(row)}" for row in rows)
+        super().__init__(WIDTH, TOP + ROW * len(rows) + 4, title, f"{words}.")
+        self.text(0, 14, title, "bold")
+        known = all(row.get("mfu") for row in rows if "left out" not in row)
+        self.text(NAMES, TOP - 10, "MFU" if known else "FLOP/s; no peak is known, so there is no MFU", "soft small")
+        measured = [row for row in rows if "left out" not in row]
+        most = max([row["hfu"] if known else row["tflops"] for row in measured], default=1)
+        for i, row in enumerate(rows):
+            self._rung(TOP + ROW * i, row, "mfu" if known else "tflops", BARS / most)
+
+    def _rung(self, y: float, row: Mapping[str, Any], by: str, scale: float) -> None:
+        self.text(NAMES - 8, y + 14, row["rung"], "end")
+        if "left out" in row:
+            self.text(NAMES, y + 14, row["left out"][:84], "soft small")
+            return
+        wide = row[by] * scale
+        if by == "mfu" and row["hfu"] > row["mfu"]:
+            wide = row["hfu"] * scale
+            self.rect(NAMES, y, wide, ROW - 7, "again", round=0)
+        self.rect(NAMES, y, row[by] * scale, ROW - 7, "combine" if row["precision"] == "bf16" else "send", round=0)
+        self.text(NAMES + wide + 6, y + 14, told(row), "small")
+
+
+def told(row: Mapping[str, Any]) -> str:
+    """What was found of a rung, in words."""
+    if "left out" in row:
+        return row["left out"]
+    share = f"MFU {percent(row['mfu'])}" if row.get("mfu") else rate_of(row["tflops"] * 1e12)
+    again = f", HFU {percent(row['hfu'])}" if row.get("mfu") and row["hfu"] > row["mfu"] else ""
+    return f"{share}{again}; {row['tokens/s']:,.0f} tokens/s, {time_of(row['time']['median_s'])} a step"

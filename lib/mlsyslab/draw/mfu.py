@@ -1,0 +1,7 @@
+"""The pictures of the chapter on MFU: rooflines, utilizations with their factors, the ladder."""
+
+from mlsyslab.draw.ladder import ladder
+from mlsyslab.draw.roofline import roofs, shapes, shares, under_roof
+from mlsyslab.draw.utilization import calculator
+
+__all__ = ["calculator", "ladder", "roofs", "shapes", "shares", "under_roof"]
