@@ -45,8 +45,11 @@ def parser() -> argparse.ArgumentParser:
     grade.add_argument("--submissions", metavar="DIR", type=Path,
                        help="the folder of DIR/STUDENT/LAB/LAB.ipynb (GRADES/submitted)")
     grade.add_argument("--grades", type=Path, help="the folder for gradebook, feedback and outcomes (grades)")
-    grade.add_argument("--workers", metavar="N", type=positive(int), default=os.cpu_count() or 1,
+    where = grade.add_mutually_exclusive_group()
+    where.add_argument("--workers", metavar="N", type=positive(int), default=os.cpu_count() or 1,
                        help="how many at a time (%(default)s)")
+    where.add_argument("--scheduler", metavar="ADDRESS",
+                       help="grade on the workers of this Dask scheduler, for example tcp://HOST:8786")
     grade.add_argument("--cell-seconds", metavar="S", type=positive(float), default=Limits.cell,
                        help="limit of a cell (%(default)g)")
     grade.add_argument("--seconds", metavar="S", type=positive(float), default=Limits.submission,
@@ -119,7 +122,8 @@ def run_grade(arguments: argparse.Namespace) -> int:
     course = Course.at(ROOT, arguments.grades, arguments.database)
     limits = Limits(cell=arguments.cell_seconds, submission=arguments.seconds)
     outcomes = grade(course, arguments.lab, arguments.submissions, limits, arguments.workers, arguments.again,
-                     arguments.unsafe_no_sandbox, report.Progress(), arguments.student, arguments.exercise)
+                     arguments.unsafe_no_sandbox, report.Progress(), arguments.student, arguments.exercise,
+                     arguments.scheduler)
     console = Console()
     console.print(report.table(arguments.lab, lab_exercises(course, arguments.lab), outcomes))
     console.print(f"gradebook: {course.gradebook_name}\nfeedback:  {course.grades / 'feedback'}", soft_wrap=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from autograder import read, sandbox
@@ -14,20 +15,21 @@ from autograder.outcome import Outcome
 from autograder.record import Recorder
 from autograder.report import Progress
 from autograder.sources import make_notebook
-from autograder.work import Job
+from autograder.work import Job, Result
 from autograder.workers import graded
 
 
 def grade(course: Course, lab: str, submissions: Path | None = None, limits: Limits | None = None, workers: int = 1,
           again: bool = False, unsafe: bool = False, progress: Progress | None = None,
-          students: Sequence[str] = (), exercises: Sequence[str] = ()) -> list[Outcome]:
+          students: Sequence[str] = (), exercises: Sequence[str] = (), scheduler: str | None = None) -> list[Outcome]:
     """Grade every submission of `lab` under `submissions` that has changed since it was graded, or all of them.
 
     students: grade these only, changed or not.  again: the unchanged ones too.
     exercises: grade all, but change the verdicts of these only, where there was one before.
+    scheduler: the address of a Dask scheduler, whose workers grade instead of processes here.
     Returns the outcomes of all submissions there, old and new. Raises KeyboardInterrupt after what was done is recorded.
     """
-    if not unsafe and (why := sandbox.missing()):
+    if scheduler is None and not unsafe and (why := sandbox.missing()):
         raise CourseError(why)
     lab_exercises(course, lab)
     found = read.find(submissions or course.submitted, lab)
@@ -37,11 +39,23 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
         new = chosen(found, students) if students else found if again or exercises else \
             [submission for submission in found if recorder.digest(submission.student) != job.digest(submission)]
         bar.begin(len(new), len(found) - len(new))
-        for result in graded(job, new, workers):
-            recorder.record(result, exercises)
-            bar.advance(result.outcome)
+        with closing(results(job, new, workers, scheduler)) as ready:
+            for result in ready:
+                recorder.record(result, exercises)
+                bar.advance(result.outcome)
     outcomes = [Outcome.load(course.outcome(lab, submission.student)) for submission in found]
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def results(job: Job, submissions: Sequence[read.Submission], workers: int, scheduler: str | None) -> Iterator[Result]:
+    """In the order in which they are ready, from processes here or from the workers of a scheduler."""
+    if scheduler is None:
+        return graded(job, submissions, workers)
+    try:
+        from autograder import cluster
+    except ImportError as error:
+        raise CourseError(f"--scheduler needs Dask, which isn't installed ({error}): pip install distributed") from error
+    return cluster.graded(job, submissions, scheduler)
 
 
 def chosen(found: list[read.Submission], students: Sequence[str]) -> list[read.Submission]:

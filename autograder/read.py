@@ -70,6 +70,28 @@ class Submission:
         except (ValueError, OverflowError) as error:
             raise NeedsPerson(f"timestamp.txt holds no time: {error}") from error
 
+    def carried(self) -> Carried:
+        """As data, for a machine that doesn't have the folder. Raises NeedsPerson where there is no notebook."""
+        return Carried(self.student, self.lab, self.folder, self.file().name, self.content(), self.timestamp())
+
+
+@dataclass(frozen=True)
+class Carried(Submission):
+    """One that was read where its folder is.  name, held: of its notebook's file.  stamp: what its timestamp.txt holds."""
+
+    name: str
+    held: bytes
+    stamp: bytes
+
+    def file(self) -> Path:
+        return self.folder / self.name
+
+    def content(self) -> bytes:
+        return self.held
+
+    def timestamp(self) -> bytes:
+        return self.stamp
+
 
 def find(folder: Path, lab: str) -> list[Submission]:
     """All submissions of `lab` under `folder`, in nbgrader's layout: STUDENT/LAB/LAB.ipynb."""

@@ -58,6 +58,11 @@ class Result:
     page: str | None = None
     handed_in: datetime | None = None
 
+    @classmethod
+    def left(cls, student: str, why: str, digest: str = "") -> Result:
+        """A submission that is left to a person; without a digest the next run tries again."""
+        return cls(Outcome(student, PERSON, digest, [why]))
+
 
 class Grader:
     """Grades submissions one after the other; what takes long to load it loads once. For a `with` block."""
@@ -91,11 +96,11 @@ class Grader:
         try:
             return self._grade(submission, digest)
         except NeedsPerson as why:
-            return Result(Outcome(student, PERSON, digest, [str(why)]))
+            return Result.left(student, str(why), digest)
         except CourseError:
             raise
         except Exception as error:
-            return Result(Outcome(student, PERSON, "", [f"the grader failed: {type(error).__name__}: {error}"]))
+            return Result.left(student, f"the grader failed: {type(error).__name__}: {error}")
 
     def _grade(self, submission: read.Submission, digest: str) -> Result:
         handed_in = submission.time()

@@ -12,11 +12,12 @@ from multiprocessing.connection import Connection, wait
 
 from autograder.errors import CourseError
 from autograder.inside.borrowed import lend
-from autograder.outcome import PERSON, Outcome
 from autograder.read import Submission
 from autograder.work import Grader, Job, Result
 
 TRIES = 3  # workers that a submission may cost before it is left to a person
+TRIED = f"the grader's process ended {TRIES} times while it graded this submission"
+IDLE = 600.0  # s after which a worker that is asked for nothing ends
 
 
 def graded(job: Job, submissions: Sequence[Submission], workers: int) -> Iterator[Result]:
@@ -41,12 +42,12 @@ def graded(job: Job, submissions: Sequence[Submission], workers: int) -> Iterato
                     yield worker.take()
                     continue
                 tries[submission.student] = tries.get(submission.student, 0) + 1
+                worker.end()
                 crew[crew.index(worker)] = _Worker(context, job)
                 if tries[submission.student] < TRIES:
                     waiting.appendleft(submission)
                 else:
-                    why = f"the grader's process ended {TRIES} times while it graded this submission"
-                    yield Result(Outcome(submission.student, PERSON, "", [why]))
+                    yield Result.left(submission.student, TRIED)
     finally:
         for worker in crew:
             worker.end()
@@ -57,7 +58,7 @@ class _Worker:
 
     def __init__(self, context: multiprocessing.context.BaseContext, job: Job):
         self.connection, its = context.Pipe()
-        self.process = context.Process(target=_work, args=(its, job), daemon=True)
+        self.process = context.Process(target=work, args=(its, job), daemon=True)
         self.process.start()
         its.close()
         self.has: Submission | None = None
@@ -86,13 +87,13 @@ class _Worker:
         self.process.close()
 
 
-def _work(connection: Connection, job: Job) -> None:
+def work(connection: Connection, job: Job) -> None:
     """The life of a worker. It ends when nobody is there to work for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the grader, which ends it
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the grader's fork server, it dies
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the process that started it, it dies
     lend()
     with Grader(job) as grader, suppress(EOFError, OSError):
-        while True:
+        while connection.poll(IDLE):
             submission = connection.recv()
             try:
                 result = grader.grade(submission)
