@@ -20,6 +20,7 @@ from autograder.judge.lab import SOLUTION, TEXT, Lab, Part
 
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]+")
+ADDED = "added-"  # what the ids of added cells begin with
 MARKS = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
 
 
@@ -71,7 +72,7 @@ class _Rebuilding:
             if part is not None:
                 places.append(self._own(part, chosen))
             for index in added.get(-1 if part is None else part.number, ()):
-                cell = self._new(self.cells[index], f"added-{count}")
+                cell = self._new(self.cells[index], f"{ADDED}{count}")
                 places.append(Place(cell, None, CELL.format(count), part.name if part else "the start"))
                 count += 1
         notebook = new_notebook(cells=[place.cell for place in places], metadata=self.lab.notebook.metadata)
