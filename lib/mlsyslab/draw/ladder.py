@@ -21,6 +21,14 @@ def ladder(rows: Sequence[Mapping[str, Any]], title: str) -> Picture:
     return _Ladder(rows, title)
 
 
+def of_record(record: Mapping[str, Any]) -> list[Picture]:
+    """A recorded climb, a ladder for each of its models."""
+    sizes = dict.fromkeys(row["size"] for row in record["ladder"])
+    where = f"on {record['provenance']['device']}, {record['provenance']['date'][:10]}"
+    return [ladder([row for row in record["ladder"] if row["size"] == size], f"A GPT of {size} parameters {where}")
+            for size in sizes]
+
+
 class _Ladder(Picture):
     css = STYLE + ".mls .again{fill:none;stroke:var(--soft);stroke-dasharray:3 2}"
 

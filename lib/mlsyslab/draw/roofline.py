@@ -209,7 +209,7 @@ class _Under(_Plot):
         right = max(lines, key=lambda line: line.operator.intensity)
         x, y = self.x(right.operator.intensity), self.y(right.attainable)
         if x + 9 + 6 * len(sort) > WIDTH:
-            self.text(x + 5, y + 20, sort, "small end")
+            self.text(x + 5, y - 12, sort, "small end")
         else:
             self.text(x + 9, y + 18, sort, "small")
 

@@ -25,7 +25,7 @@ CSS = STYLE + ".mls .sum{stroke:var(--ink)}.mls .whole{stroke:var(--soft);stroke
 
 def calculator(models: Sequence[str] = tuple(MODELS), sequences: Sequence[int] = (2048, 8192),
                on: Sequence[str] = ("A100", "H100", "B200"), devices: Sequence[int] = (8, 1024)) -> VBox:
-    """A widget: the MFU of a run by model, sequence, device, number of devices and speed, and the same run told otherwise."""
+    """A widget: the MFU of a run by model, sequence, device, number of devices and speed, and what else is made of it."""
     start = {"sequence": 8192, "device": "H100", "tokens a second": speeds(models[0])[-2]}
     return explore(lambda **run: told(*run.values()), menus=["model", "device"], start=start,
                    model=list(models), **{"tokens a second": lambda model: named(speeds(model))}, sequence=named(sequences),
@@ -105,6 +105,7 @@ class _Told(Picture):
             words = percent(way.share) if way.share <= 1 else f"{100 * way.share:.1f}%: more than all is impossible"
             inside = wide > SCALE * 0.8
             self.text(BARS + (6 if inside else wide + 6), y + 12, words, "small" + " bold" * way.right)
+        self.text(whole, bottom - 8, "100%", "soft small mid")
         self.line(whole, bottom - 4, whole, bottom + ROW * len(ways), "whole")
 
     def _rows(self, run: Factors, devices: int) -> list[tuple[str, str]]:
