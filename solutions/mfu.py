@@ -71,8 +71,8 @@ check.linear_flops(linear_flops, hidden=True)
 # - an embedding: h numbers for each word. A token looks up its row,
 # - in each layer
 #     - two norms, each with a gain of h numbers,
-#     - for attention with a heads, each d = h/a wide: a matrix from h to h for queries; for keys and for values a matrix from
-#       h to g · d each, as there are only g heads of these (*grouped-query* attention); and one from h to h behind it,
+#     - for attention with a heads, each d = h/a wide: a matrix from h to h for queries; for keys and for values one from h
+#       to g · d each, as there are only g heads of these (*grouped-query* attention); and one from h to h behind it,
 #     - an MLP with a gate: two matrices from h to f, and one from f back to h,
 # - a last norm, and
 # - an output matrix from h to V. If it is *tied*, it is the embedding once more, not another matrix.
@@ -158,7 +158,8 @@ def roofline(m, n, p, item, peak, bandwidth):
     ### BEGIN SOLUTION
     flops, moved = 2 * m * n * p, item * (m * n + n * p + m * p)
     compute, memory = flops / peak, moved / bandwidth
-    return {"intensity": flops / moved, "seconds": max(compute, memory), "bound": "compute" if compute >= memory else "memory"}
+    bound = "compute" if compute >= memory else "memory"
+    return {"intensity": flops / moved, "seconds": max(compute, memory), "bound": bound}
     ### END SOLUTION
 
 # %% nbgrader={"grade_id": "roofline_check", "grade": true, "points": 10}
@@ -191,8 +192,8 @@ LOG = """\
 """
 
 # %% [markdown] nbgrader={"grade_id": "log_mfu_text"}
-# Much goes wrong in it, as it does. The first step compiles. A checkpoint is written. Step 7 waits for a disk. Then a rank is
-# lost, and the run goes on from the checkpoint: what came after step 4 is lost, and done again.
+# Much goes wrong in it, as it does. The first step compiles. A checkpoint is written. Step 7 waits for a disk. Then a rank
+# is lost, and the run goes on from the checkpoint: what came after step 4 is lost, and done again.
 #
 # Two numbers can be told of it:
 #
@@ -306,16 +307,16 @@ def audit(claim):
     Returns a dict: {"mfu": the right one, a fraction, "error": one of the five names, or None if the claim is right}.
     """
     ### BEGIN SOLUTION
-    peaks, times = PEAKS[claim["device"]], claim["seconds"]
-    flops = 6 * claim["multiplied"] + claim["attention"]
+    peaks, precision, times = PEAKS[claim["device"]], claim["precision"], claim["seconds"]
+    flops, seconds = 6 * claim["multiplied"] + claim["attention"], statistics.median(times[claim["warm_up"]:])
 
-    def mfu(flops=flops, seconds=statistics.median(times[claim["warm_up"]:]), peak=peaks[claim["precision"]]):
+    def mfu(flops=flops, seconds=seconds, peak=peaks[precision]):
         return claim["tokens"] * flops / (seconds * claim["devices"] * peak)
 
     ways = [
         (None, mfu()),
-        ("sparse", mfu(peak=2 * peaks[claim["precision"]])),
-        *(("precision", mfu(peak=peak)) for precision, peak in peaks.items() if precision != claim["precision"]),
+        ("sparse", mfu(peak=2 * peaks[precision])),
+        *(("precision", mfu(peak=peak)) for other, peak in peaks.items() if other != precision),
         ("recomputation", mfu(flops + claim["recomputed"])),
         ("embedding", mfu(flops + 6 * claim["embedding"])),
         ("warm-up", mfu(seconds=statistics.mean(times))),
@@ -372,7 +373,8 @@ check.utilizations(utilizations, hidden=True)
 # How fast is a product of two n × n matrices, on the device at hand? Time it. If this machine has a GPU, the check below
 # runs your function there, with `device="cuda"`; otherwise, and when it is graded, on the processor, with `device="cpu"`.
 #
-# - Fill both matrices with random numbers, once, before anything is timed. (With zeros a GPU takes less power, and is faster.)
+# - Fill both matrices with random numbers, once, before anything is timed. (With zeros a GPU takes less power, and is
+#   faster.)
 # - The first products are slower: memory is still to be found, a kernel to be chosen, the clock to rise. Carry out `warm_up`
 #   of them that don't count.
 # - Then time `repeat` products, each by itself.
@@ -416,23 +418,25 @@ check.product_seconds(product_seconds, hidden=True)
 # ## 9. The ladder (12 points)
 #
 # A *ladder* trains the same model in one way after the other, with one thing changed at each rung: the precision, how
-# attention is computed, the batch, … Here is one that was measured, nothing in it is made up. Where it comes from depends on
-# where you are, and the cell says which it is:
+# attention is computed, the batch, … Here is one that was measured. Where it comes from depends on where you are, and the
+# cell says which case you are in:
 #
 # 1. If this machine has a GPU, a short ladder is climbed on it, now.
 # 2. If not, but the course has a recorded run of a real GPU, it is that one.
-# 3. If there is neither, a small model climbs a short ladder on this machine's processor, now. It has no datasheet from which
-#    to take a peak, so its best product, measured here, stands in for it.
+# 3. If there is neither, a small model climbs a short ladder on this machine's processor, now. No datasheet tells its peak,
+#    so its best product, measured here, stands in for it.
+#
+# Your function is checked with this run, and with others that are made up. When it is graded, the GPU of the grader's
+# machine is left alone: case 2 or 3 holds there.
 
 # %% nbgrader={"grade_id": "run"}
 run = check.ladder.run()
-run
 
 # %% [markdown] nbgrader={"grade_id": "ladder_text"}
-# `run["peaks"]` holds the device's peak in each precision, in FLOPs a second, or None where none is known; `run["best"]` what
-# the best product reached. Each of `run["rungs"]`, from the lowest to the highest, has a `name`, the `precision` of its
-# products, and of a step the `tokens`, the `model_flops`, the `hardware_flops` (with what is recomputed), and the `seconds`.
-# A rung that could not be measured, as one that ran out of memory, has None for seconds.
+# `run` is a dict. `run["peaks"]` holds the device's peak in each precision, in FLOPs a second, or None where none is known;
+# `run["best"]` what the best product reached. Each of `run["rungs"]`, from the lowest to the highest, has a `name`, the
+# `precision` of its products, and of a step the `tokens`, the `model_flops`, the `hardware_flops` (with what is recomputed),
+# and the `seconds`. A rung that could not be measured, as one that ran out of memory, has None for seconds.
 #
 # For each rung tell
 #

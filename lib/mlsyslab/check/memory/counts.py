@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Sequence
 from random import Random
-from types import ModuleType
 
 from mlsyslab import memory, model
-from mlsyslab.check.exercise import Case, Formula
-from mlsyslab.check.messages import article, is_number, is_whole
-from mlsyslab.check.unaided import unaided
-
-#: A number that a mistake gives, and words for the mistake.
-Slip = tuple[float, str]
+from mlsyslab.check import number
+from mlsyslab.check.exercise import Case
+from mlsyslab.check.messages import is_whole
 
 
-class Number(Formula):
-    """The check of a function whose answer is one whole number, and which may not ask `package` for it."""
-
-    package: ModuleType = memory
-    noun: str  # what the number counts
-
-    def problem(self, fn, case):
-        return super().problem(unaided(fn, self.package), case)
-
-    @abstractmethod
-    def slips(self, *arguments) -> Sequence[Slip]:
-        """What known mistakes give, the likeliest first."""
-
-    def compare(self, came, case):
-        if not is_number(came):
-            return f"it returned {article(type(came).__name__)}, {came!r}; expected a number of {self.noun}"
-        if came == case.expected:
-            return None
-        given = ", ".join(map(repr, case.arguments))
-        text = f"{self.name}({given}) came as {shown(came)}, expected {case.expected:,}"
-        likely = next((words for value, words in self.slips(*case.arguments) if value == came), None)
-        return f"{text}\n  {likely}" if likely else text
-
-
-def shown(number: float) -> str:
-    return f"{number:,}" if is_whole(number) else f"{number:,.8g}"
+class Number(number.Number):
+    packages = (memory,)
 
 
 class Parameters(Number):
-    name, noun, package = "parameters", "parameters", model
+    name, noun, packages = "parameters", "parameters", (model,)
 
     def cases(self, rng: Random) -> list[Case]:
         shapes = [(12, 768, 50_257, 1024, True), (1, 8, 11, 5, True), (2, 8, 11, 5, False),

@@ -8,8 +8,9 @@ from random import Random
 import torch
 
 from mlsyslab.check.exercise import Case
-from mlsyslab.check.memory.watched import Watched, near, normal
+from mlsyslab.check.memory.watched import Watched
 from mlsyslab.check.messages import difference
+from mlsyslab.check.watched import near, normal
 
 WIDTH, WORDS = 4, 96
 #: Tensors of a part's probabilities that may be there at once: scores, their softmax, what indexing copies, and one to

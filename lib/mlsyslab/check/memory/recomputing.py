@@ -9,8 +9,9 @@ from random import Random
 import torch
 
 from mlsyslab.check.exercise import Case
-from mlsyslab.check.memory.watched import Watched, near, normal
+from mlsyslab.check.memory.watched import Watched
 from mlsyslab.check.messages import article, count, difference
+from mlsyslab.check.watched import near, normal
 
 ROWS, WIDTH = 160, 6
 #: Tensors as large as an activation that may be there besides checkpoints and one inside: those on their way.

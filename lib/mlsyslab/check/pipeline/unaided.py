@@ -14,4 +14,4 @@ class Unaided(Formula):
     """The check of a function of plain data that may not ask `mlsyslab.pipeline` for the answer."""
 
     def problem(self, fn, case):
-        return super().problem(unaided(fn, pipeline, ALLOWED), case)
+        return super().problem(unaided(fn, pipeline, allowed=ALLOWED), case)
