@@ -426,8 +426,8 @@ check.product_seconds(product_seconds, hidden=True)
 # 3. If there is neither, a small model climbs a short ladder on this machine's processor, now. No datasheet tells its peak,
 #    so its best product, measured here, stands in for it.
 #
-# Your function is checked with this run, and with others that are made up. When it is graded, the GPU of the grader's
-# machine is left alone: case 2 or 3 holds there.
+# Your function is checked with this run, and with others that are made up. When it is graded, a GPU of the grader's machine
+# is left alone: case 2 or 3 holds there.
 
 # %% nbgrader={"grade_id": "run"}
 run = check.ladder.run()

@@ -622,7 +622,7 @@ def product_seconds_median(*given):
     return statistics.median(timed(*given))
 
 
-@wrong("product_seconds", "are they in seconds")
+@wrong("product_seconds", "in seconds?")
 def product_seconds_in_milliseconds(*given):
     return timed(*given, unit=1000)
 

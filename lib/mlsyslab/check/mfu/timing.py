@@ -104,8 +104,8 @@ def impossible(times: Sequence[float], case: Case, elapsed: float | None) -> str
     if len(times) >= SEVERAL and len(set(times)) == 1:
         return "all times are the same: time each product by itself; one time divided says nothing of their spread"
     if elapsed is not None and sum(times) > elapsed:
-        return (f"the times add up to {sum(times):.3g} s, but the whole call took {elapsed:.3g} s: are they in seconds, and "
-                "is each that of one product?")
+        return (f"the times add up to {sum(times):.3g} s, but the whole call took {elapsed:.3g} s: is each the "
+                "time of one product, and in seconds?")
     if rate < LEAST and n >= TELLING:
         return f"the median, {shown}, is too long for a product of {n} × {n} matrices: are the times in seconds?"
     return None
