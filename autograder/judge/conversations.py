@@ -1,9 +1,10 @@
 """Tests that passed before: a conversation that goes the same way ends the same way.
 
-A test cell asks, the sandbox answers, and all that the test knows of a submission are these answers. So where every answer
-is, to the last byte, one that came before at the same point of the same test, the test need not be run: its next question
-is known, and in the end its verdict. Most right solutions of a class are alike in this. What is remembered was found out by
-the test itself, with answers that may be anybody's.
+A test cell is given what the submission defines of the names that it uses, asks, and the sandbox answers: nothing else does
+the test know of a submission. So where it is given the same, and every answer is, to the last byte, one that came before at
+the same point of the same test, the test need not be run: its next question is known, and in the end its verdict. Most
+right solutions of a class are alike in this. What is remembered was found out by the test itself, with answers that may be
+anybody's.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ class Conversations:
         self.points: dict[bytes, Point] = {}
         self.frames: dict[bytes, bytes] = {}
 
-    def follow(self, test: str, pipe) -> tuple[str | None, list[tuple[bool, bytes]]]:
-        """Ask what this test asks, as long as the answers are known.
+    def follow(self, test: str, given: bytes, pipe) -> tuple[str | None, list[tuple[bool, bytes]]]:
+        """Ask what this test asks when it is given these names, as long as the answers are known.
 
         Returns what it printed when it passed, or None; and all that was said.
         """
-        state, events = start(test), []
+        state, events = start(test, given), []
         while (point := self.points.get(state)) is not None:
             if point.printed is not None:
                 return point.printed, events
@@ -69,20 +70,20 @@ class Conversations:
             state = after(state, asked, frame)
         return None, events
 
-    def learn(self, test: str, events: list[tuple[bool, bytes]], printed: str) -> None:
+    def learn(self, test: str, given: bytes, events: list[tuple[bool, bytes]], printed: str) -> None:
         """Remember a conversation that ended well."""
         if len(self.points) > MOST:
             self.points.clear()
             self.frames.clear()
-        state = start(test)
+        state = start(test, given)
         for asked, frame in events:
             self.points.setdefault(state, Point(self.frames.setdefault(frame, frame) if asked else None))
             state = after(state, asked, frame)
         self.points[state] = Point(printed=printed)
 
 
-def start(test: str) -> bytes:
-    return hashlib.sha256(test.encode()).digest()
+def start(test: str, given: bytes) -> bytes:
+    return hashlib.sha256(b"\0".join((test.encode(), given))).digest()
 
 
 def after(state: bytes, asked: bool, frame: bytes) -> bytes:

@@ -45,6 +45,8 @@ class Tests:
         self.own: dict[str, Any] = {"__name__": "__main__"}  # what the lab's own cells define
         self.done: set[int] = set()
         self.conversations = Conversations()
+        tests = [other for other in lab.parts if other.role == TEST]
+        self.passed_on = frozenset().union(*(other.binds for other in tests))  # what test cells leave to later ones
         found = find_spec(f"mlsyslab.check.{lab.name}")
         self.checks = vars(import_module(found.name)) if found else {}
 
@@ -62,14 +64,14 @@ class Tests:
         outputs, limit, points = Outputs(most), None, 0.0
         self.forbidden = getattr(self.checks.get(self.lab.exercise_of(part)), "forbidden", ())
         said = Said(outputs)
-        alone = not part.binds  # whether nothing but its verdict is left of it
+        alone = not (part.binds | part.needs) & self.passed_on  # whether it has nothing to do with other test cells
         os.environ[inputs.SEED] = self.seed
         for seed in (random.seed, torch.manual_seed, numpy.random.seed):
             seed(0)
 
         def test() -> None:
             nonlocal points
-            printed, events = self.conversations.follow(part.name, session.pipe) if alone else (None, [])
+            printed, events = self.conversations.follow(part.name, given, session.pipe) if alone else (None, [])
             if printed is not None:
                 outputs.stream("stdout", printed)
                 points = most_of(part)
@@ -78,12 +80,15 @@ class Tests:
             with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
                 points = earned(part, names, outputs)
             if alone and said.whole and points == most_of(part) and not session.pipe.gone:
-                self.conversations.learn(part.name, session.pipe.tape.events, said.text)
+                self.conversations.learn(part.name, given, session.pipe.tape.events, said.text)
 
         try:
             session.ready()
             names.update({**self.names(part), **names})
-            names.update(self.theirs(part, session))
+            theirs = self.theirs(part, session)
+            names.update(theirs)
+            given = session.pipe.coder.frame([[name, None if isinstance(value, Stub) else [value]]
+                                              for name, value in theirs.items()])
             limit = session.during(outputs, test)
         except Gone as gone:
             limit = str(gone)
@@ -105,7 +110,7 @@ class Tests:
 
     def theirs(self, part: Part, session: Session) -> dict[str, Any]:
         """What a test cell needs of the student's names."""
-        ours = set(self.own).union(*(other.binds for other in self.lab.parts if other.role == TEST))
+        ours = set(self.own) | self.passed_on
         wanted = sorted(name for name in part.needs if name in self.lab.theirs or name not in ours)
         found = {}
         for name, kind in zip(wanted, session.kinds(wanted) if wanted else [], strict=True):
