@@ -8,7 +8,7 @@ from typing import Any
 from mlsyslab.draw.picture import STYLE, Picture
 from mlsyslab.draw.roofline import percent, rate_of, time_of
 
-WIDTH, ROW, TOP, NAMES, BARS = 660, 25, 44, 124, 240  # px: picture, a row, above the first, width of names, longest bar
+WIDTH, ROW, TOP, NAMES, BARS = 580, 25, 44, 110, 200  # px: picture, a row, above the first, width of names, longest bar
 
 
 def ladder(rows: Sequence[Mapping[str, Any]], title: str) -> Picture:
@@ -33,7 +33,8 @@ class _Ladder(Picture):
     css = STYLE + ".mls .again{fill:none;stroke:var(--soft);stroke-dasharray:3 2}"
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], title: str):
-        words = "; ".join(f"{row['rung']}: {told(row)}" for row in rows)
+        words = "; ".join(f"{row['rung']}: {told(row)}" + ("" if "left out" in row else f", {step_of(row)} a step")
+                          for row in rows)
         super().__init__(WIDTH, TOP + ROW * len(rows) + 4, title, f"{words}.")
         self.text(0, 14, title, "bold")
         known = all(row.get("mfu") for row in rows if "left out" not in row)
@@ -46,7 +47,7 @@ class _Ladder(Picture):
     def _rung(self, y: float, row: Mapping[str, Any], by: str, scale: float) -> None:
         self.text(NAMES - 8, y + 14, row["rung"], "end")
         if "left out" in row:
-            self.text(NAMES, y + 14, row["left out"][:84], "soft small")
+            self.text(NAMES, y + 14, row["left out"][:80], "soft small")
             return
         wide = row[by] * scale
         if by == "mfu" and row["hfu"] > row["mfu"]:
@@ -62,4 +63,9 @@ def told(row: Mapping[str, Any]) -> str:
         return row["left out"]
     share = f"MFU {percent(row['mfu'])}" if row.get("mfu") else rate_of(row["tflops"] * 1e12)
     again = f", HFU {percent(row['hfu'])}" if row.get("mfu") and row["hfu"] > row["mfu"] else ""
-    return f"{share}{again}; {row['tokens/s']:,.0f} tokens/s, {time_of(row['time']['median_s'])} a step"
+    return f"{share}{again}; {row['tokens/s']:,.0f} tokens/s"
+
+
+def step_of(row: Mapping[str, Any]) -> str:
+    """The median time of a rung's step."""
+    return time_of(row["time"]["median_s"])

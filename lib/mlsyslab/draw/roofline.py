@@ -16,8 +16,8 @@ from mlsyslab.measure.hardware import PRECISIONS
 from mlsyslab.mfu import Roofline, matmul_flops, ridge, roofline, rooflines
 from mlsyslab.model import Operator, published
 
-LEFT, RIGHT, TOP, BOTTOM = 48, 24, 66, 42  # px round the plot
-WIDTH, HEIGHT = 640, 330  # px
+LEFT, RIGHT, TOP, BOTTOM = 48, 22, 78, 42  # px round the plot
+WIDTH, HEIGHT = 520, 330  # px
 INTENSITIES, RATES = (0.1, 1e4), (1e11, 1e16)  # FLOPs a byte and FLOP/s that the axes span
 
 CSS = STYLE + (".mls .ticks text{fill:var(--soft)}.mls path.grid{stroke:var(--rule);stroke-width:.7}"
@@ -42,7 +42,7 @@ class _Plot(Picture):
         below = [(x(i), bottom + 15, f"{i:,g}") for i in across]
         self._ticks("mid", [*below, ((LEFT + right) / 2, bottom + 33, "intensity, FLOPs a byte")])
         self._ticks("end", [(LEFT - 6, y(rate) + 4, f"{rate / 1e12:,g}") for rate in up])
-        self.text(0, TOP - 12, "TFLOP/s", "soft small")
+        self.text(0, TOP - 10, "TFLOP/s", "soft small")
 
     def _ticks(self, anchor: str, words: Sequence[tuple[float, float, str]]) -> None:
         """Many small texts, said in few characters."""
@@ -117,17 +117,18 @@ def product(on: str, precision: str, m: int, n: int, p: int) -> Picture:
         wanted = "fp16"
     if wanted not in of.precisions():
         picture = _Plot(f"{of.name} has no {precision} units", f"It computes in {', '.join(of.precisions())}.")
-        picture.text(0, 33, f"It computes in {', '.join(of.precisions())}: there is no peak, and so no utilization.")
+        picture.text(0, 32, f"It computes in {', '.join(of.precisions())}: there is no peak, and so no utilization.")
         return picture
     flops = matmul_flops(m, n, p)
     moved = PRECISIONS[wanted].itemsize * (m * n + n * p + m * p)
     line = roofline(Operator("product", "", "matmul", 1, flops, moved), of, wanted)
     title = f"{m:,} × {n:,} by {n:,} × {p:,}, {wanted}, {of.name}"
     most = peak(of, wanted).flops
-    words = (f"{intensity_of(line.operator)} FLOPs a byte, ridge {ridge(of, wanted):,.0f}: {line.bound}-bound. At most "
-             f"{rate_of(line.attainable)}, {percent(line.share)} of the peak; {time_of(line.seconds)}")
-    picture = _Plot(title, f"{words}.")
-    picture.text(0, 33, words)
+    words = (f"{intensity_of(line.operator)} FLOPs a byte, ridge {ridge(of, wanted):,.0f}: {line.bound}-bound",
+             f"at most {rate_of(line.attainable)}, {percent(line.share)} of the peak; {time_of(line.seconds)}")
+    picture = _Plot(title, f"{'; '.join(words)}.")
+    for i, line_of_words in enumerate(words):
+        picture.text(0, 32 + 17 * i, line_of_words)
     picture.roof(of, most)
     picture.text(WIDTH - RIGHT, picture.y(most) - 7, f"peak {rate_of(most)}", "small end")
     x, y = picture.x(line.operator.intensity), picture.y(line.attainable)
@@ -156,12 +157,13 @@ def roofs(names: Sequence[str] = ("V100", "A100", "H100", "B200")) -> Picture:
     ridges = [top / (of.bandwidth * 1e12) for of, top in zip(found, tops, strict=True)]
     words = "; ".join(f"{name}: peak {rate_of(top)}, {of.bandwidth:g} TB/s, ridge {at:.0f}"
                       for name, of, top, at in zip(names, found, tops, ridges, strict=True))
-    picture = _Plot("Rooflines in 16 bits, dense", f"{words}.", height=420)
+    picture = _Plot("Rooflines in 16 bits, dense", f"{words}.", height=400)
+    picture.text(0, 32, "The dots are the ridges.")
     for of, top in zip(found, tops, strict=True):
         picture.roof(of, top, "roof" if of is found[-1] else "older")
     for name, top, at in zip(names, tops, ridges, strict=True):
         picture.circle(picture.x(at), picture.y(top), 4, "point")
-        picture.text(WIDTH - RIGHT, picture.y(top) - 6, f"{name}: {rate_of(top)}, ridge {at:.0f}", "small end")
+        picture.text(WIDTH - RIGHT, picture.y(top) - 6, f"{name}, ridge {at:.0f}", "small end")
     return picture
 
 
@@ -190,7 +192,8 @@ def under_roof(model: str, batch: int, on: str = "H100", attention: str = "writt
     of, lines = device(DEVICES[on]), _lines(model, batch, on, attention)
     words = "; ".join(f"{line.operator.name}: {line.operator.intensity:.3g} FLOPs a byte, {percent(line.share)} of the peak"
                       for line in lines)
-    picture = _Under(f"Operators of {model}, batch {batch}, under the roofline of {of.name} in bf16", f"{words}.")
+    picture = _Under(f"{model}, batch {batch}, under the roofline of {of.name}, bf16", f"{words}.")
+    picture.text(0, 32, "Each dot is an operator of the forward pass.")
     picture.roof(of, peak(of, "bf16").flops)
     for sort in SORTS:
         picture.dots(sort, [line for line in lines if sort_of(line.operator) == sort])
@@ -240,7 +243,7 @@ def shares(model: str, batch: int, on: str = "H100", attention: str = "written")
 
 class _Shares(Picture):
     css = CSS
-    ROW, NAMES, BARS, GAP = 21, 160, 190, 58  # px: a row; widths of the names, of a column of bars, between these
+    ROW, NAMES, BARS, GAP = 21, 134, 146, 48  # px: a row; widths of the names, of a column of bars, between these
 
     def __init__(self, title: str, found: Sequence[Part]):
         words = "; ".join(f"{part.name}: {percent(part.flops)} of the FLOPs, {percent(part.seconds)} of the time"

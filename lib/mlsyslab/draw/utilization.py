@@ -18,8 +18,8 @@ MODELS = {"LLaMA 3, 8 billion": "llama3-8b", "LLaMA 2, 70 billion": "llama2-70b"
 #: shares of an A100's peak that the speeds to choose from come to, at 2,048 tokens: the fastest are for newer devices
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 1.5)
 
-WIDTH, ROW, TOP, NUMBERS = 660, 21, 40, 330  # px: the picture, a row, above the first, where the numbers end
-BARS, SCALE = 226, 300  # px: where bars begin, the length of 100%
+WIDTH, ROW, TOP, NUMBERS = 500, 21, 40, 400  # px: the picture, a row, above the first, where the numbers end
+BARS, SCALE = 198, 250  # px: where bars begin, the length of 100%
 CSS = STYLE + ".mls .sum{stroke:var(--ink)}.mls .whole{stroke:var(--soft);stroke-dasharray:4 3}"
 
 
@@ -95,7 +95,7 @@ class _Told(Picture):
         for i, (name, value) in enumerate(rows):
             last = "bold" if i == len(rows) - 1 else ""
             self.text(0, TOP + ROW * i, name, last)
-            self.text(NUMBERS + 90, TOP + ROW * i, value, f"end {last}".rstrip())
+            self.text(NUMBERS, TOP + ROW * i, value, f"end {last}".rstrip())
         self.text(0, bottom - 10, "The same run, told in other ways:", "soft")
         whole = BARS + SCALE
         for i, way in enumerate(ways):
