@@ -1,14 +1,12 @@
 """Our DistributedDataParallel against torch's.
 
-Same model, batch, optimizer (SGD with momentum), buckets (1 MiB, then 25 MiB), ranks and backend (processes, Gloo), in
-turns within one run. Torch's keeps its gradients in its buckets (gradient_as_bucket_view), as ours does. A step is forward,
-backward and update; a time is that of the slowest rank, from a barrier on. Memory is how far a rank's resident memory rises
-at most above what it was before the model was made, each in processes of its own; the largest of the ranks.
+Same model, batch, optimizer (SGD with momentum), buckets (1 MiB, then 25 MiB), all-reduce (a ring, which is Gloo's), ranks
+and backend (processes, Gloo), in turns within one run (`steps`). Torch's keeps its gradients in its buckets
+(gradient_as_bucket_view), as ours does. A step is forward, backward and update.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,9 +14,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as TorchDDP
 
-from mlsyslab.bench.report import summarize
-from mlsyslab.bench.steps import Step, in_turns, peak
-from mlsyslab.comm import Communicator, launch
+from mlsyslab.bench.steps import Step, compare
+from mlsyslab.comm import Communicator
 from mlsyslab.data_parallel import DistributedDataParallel
 
 RANKS = 2, 4
@@ -27,13 +24,7 @@ LAYERS, WIDTH, ROWS = 8, 1024, 64  # 8.4 million parameters; rows a rank
 
 def rows() -> Iterator[dict[str, Any]]:
     for p in RANKS:
-        times = launch(in_turns, [((_ours, _torchs), WIDTH)] * p, backend="gloo").results
-        ours, theirs = ([max(of_ranks) for of_ranks in zip(*samples, strict=True)] for samples in zip(*times, strict=True))
-        our_bytes, their_bytes = (max(launch(peak, [(make, WIDTH)] * p, backend="gloo").results)
-                                  for make in (_ours, _torchs))
-        yield {"p": p, "ours": summarize(ours), "torch": summarize(theirs),
-               "ratio": statistics.median(ours) / statistics.median(theirs), "our MB": our_bytes / 1e6,
-               "torch MB": their_bytes / 1e6, "memory ratio": our_bytes / their_bytes}
+        yield compare(p, _ours, _torchs, WIDTH)
 
 
 def _model(width: int) -> nn.Module:
@@ -42,7 +33,7 @@ def _model(width: int) -> nn.Module:
 
 
 def _ours(comm: Communicator, width: int) -> Step:
-    return _step(DistributedDataParallel(_model(width), comm), width)
+    return _step(DistributedDataParallel(_model(width), comm, algorithm="ring"), width)
 
 
 def _torchs(comm: Communicator, width: int) -> Step:

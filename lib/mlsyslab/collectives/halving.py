@@ -91,11 +91,9 @@ def all_reduce(comm: Communicator, parts: Parts, op: str) -> None:
 
 def all_reduce_whole(comm: Communicator, tensor: torch.Tensor, op: str) -> None:
     """All-reduce by exchanging whole vectors, for short ones: log2(p) (alpha + n beta + n gamma)."""
-    incoming = torch.empty_like(tensor)
-    _fold_in(comm, tensor, incoming, op)
+    _fold_in(comm, tensor, op)
     for other, _, _ in Fold(comm.size).exchanges(comm.rank):
-        comm.sendrecv(tensor, other, incoming, other)
-        comm.combine(tensor, incoming, op)
+        comm.sendrecv_combine(tensor, other, tensor, other, op)
     _hand_back(comm, tensor)
 
 
@@ -116,11 +114,9 @@ def reduce(comm: Communicator, parts: Parts, root: int, op: str) -> None:
 
 def _halve(comm: Communicator, parts: Parts, op: str) -> None:
     """From vectors to blocks whose own parts are complete."""
-    room = Parts(torch.empty_like(parts[:]), parts.lengths)
-    _fold_in(comm, parts[:], room[:], op)
+    _fold_in(comm, parts[:], op)
     for other, mine, theirs in Fold(comm.size).exchanges(comm.rank):
-        comm.sendrecv(parts[theirs], other, room[mine], other)
-        comm.combine(parts[mine], room[mine], op)
+        comm.sendrecv_combine(parts[theirs], other, parts[mine], other, op)
 
 
 def _double(comm: Communicator, parts: Parts) -> None:
@@ -129,12 +125,13 @@ def _double(comm: Communicator, parts: Parts) -> None:
         comm.sendrecv(parts[mine], other, parts[theirs], other)
 
 
-def _fold_in(comm: Communicator, tensor: torch.Tensor, room: torch.Tensor, op: str) -> None:
+def _fold_in(comm: Communicator, tensor: torch.Tensor, op: str) -> None:
     """Let a spare rank's vector be combined into its partner's."""
-    fold = Fold(comm.size)
-    _take_in(comm, tensor if fold.spare(comm.rank) else room)
-    if fold.leads_pair(comm.rank):
-        comm.combine(tensor, room, op)
+    leads = Fold(comm.size).leads_pair(comm.rank)
+    given = torch.empty_like(tensor) if leads else tensor
+    _take_in(comm, given)
+    if leads:
+        comm.combine(tensor, given, op)
 
 
 def _take_in(comm: Communicator, tensor: torch.Tensor) -> None:

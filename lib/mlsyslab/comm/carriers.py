@@ -44,7 +44,7 @@ class SharedCarrier:
 
     def finish(self, post: Post, note: Note) -> None:
         if post.kind == "recv":
-            self.window.get(note.place, post.tensor)
+            self.window.get(note.place, post.tensor, post.take)
 
 
 class GlooCarrier:
@@ -70,7 +70,7 @@ class GlooCarrier:
             self.sent.pop(post)[0].wait()
         else:
             data = self.wires.take(note)
-            post.tensor.copy_(data.view(post.tensor.dtype).view(post.tensor.shape))
+            post.take(post.tensor, data.view(post.tensor.dtype).view(post.tensor.shape))
 
 
 def _tag(number: int) -> int:

@@ -15,7 +15,7 @@ from mlsyslab.comm.communicator import BESIDE, COMBINE, MAX_TAG, Communicator, c
 from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.world import World
 
-_PIECE = 1 << 20  # bytes that are still in the cache when they are combined
+_PIECE = 1 << 20  # bytes that are still in the cache when the other rank combines them
 _BESIDE = 1 << 31  # in the number of every group of what runs beside a rank
 _MEETING = MAX_TAG + 1  # the tag of barriers and splits
 
@@ -25,7 +25,7 @@ class ProcessCommunicator(Communicator):
 
     Messages between ranks of one machine go through shared memory, between machines through Gloo, between GPUs through
     NCCL. A message is copied into shared memory when it is sent and out of it when the receive is waited for;
-    `sendrecv_combine` takes a long one out piece by piece and combines each while it is in the cache.
+    `sendrecv_combine` combines it right where it lies there.
     """
 
     def __init__(self, world: World, ranks: list[int], context: int = 0):
@@ -49,32 +49,39 @@ class ProcessCommunicator(Communicator):
         return self.world.wait_any(works)
 
     def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
-        if self.device.type == "cuda" or max(tensor.nbytes, acc.nbytes) <= _PIECE:
+        if self.device.type == "cuda":
             return super().sendrecv_combine(tensor, to, acc, source, op, tag)
         self._check(tensor, to, tag, "sendrecv_combine(to")
         self._check(acc, source, tag, "sendrecv_combine(source")
         check_combine(acc, acc, op)
         start = self.now()
-        combining = self._in_pieces(tensor, self.ranks[to], acc, self.ranks[source], COMBINE[op], tag)
+        combining = self._exchange(tensor, self.ranks[to], acc, self.ranks[source], COMBINE[op], tag)
         end = self.now()
         self.record("send", start, end, tensor.nbytes, self.ranks[to])
         self.record("recv", start, end, acc.nbytes, self.ranks[source])
         self.record("combine", end - combining, end, acc.nbytes)
         return acc
 
-    def _in_pieces(self, tensor, to, acc, source, combine, tag) -> float:
-        """Exchange and combine what is long piece by piece, each while it is in the cache; returns seconds of combining."""
-        world, context, seconds = self.world, self.context, 0.0
-        into = pieces(acc)
-        room = torch.empty_like(into[0])
-        sends = [world.post("send", piece, to, context, tag, traced=False) for piece in pieces(tensor)]
-        for piece in into:
-            incoming = room[:len(piece)]
-            world.wait([world.post("recv", incoming, source, context, tag, traced=False)])
+    def _exchange(self, tensor, to, acc, source, combine, tag) -> float:
+        """Send, and combine what comes without a copy of it; returns seconds of combining.
+
+        In pieces, so that the other rank begins with the first while the next ones are sent. All sends are through before
+        the first piece is combined: `tensor` and `acc` may share memory.
+        """
+        seconds = 0.0
+
+        def take(piece, incoming):
+            nonlocal seconds
             start = time.monotonic()
             combine(piece, incoming)
             seconds += time.monotonic() - start
-        world.wait(sends)
+
+        post, context, into = self.world.post, self.context, acc if acc.is_contiguous() else acc.contiguous()
+        sends = [post("send", piece, to, context, tag, traced=False) for piece in pieces(tensor.contiguous())]
+        receives = [post("recv", piece, source, context, tag, traced=False, take=take) for piece in pieces(into)]
+        self.world.wait([*sends, *receives])
+        if into is not acc:
+            acc.copy_(into)
         return seconds
 
     def compute(self, seconds, label=""):

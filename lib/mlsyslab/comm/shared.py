@@ -14,8 +14,9 @@ import mmap
 import os
 import select
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
 import torch
 
@@ -24,6 +25,7 @@ from mlsyslab.comm.note import Note, cut
 _HEADER = 64  # of a block: its first byte says whether the receiver still needs it
 _CHUNK = 1 << 26  # bytes that are mapped at once
 _PIPE = 1 << 20
+_READ = 1 << 16
 
 
 def available() -> bool:
@@ -51,7 +53,7 @@ class Inbox:
 
     def read(self) -> Iterator[Note]:
         """The notes that are there; waits for the first."""
-        notes, self.rest = cut(self.rest + os.read(self.reader, _PIPE))
+        notes, self.rest = cut(self.rest + os.read(self.reader, _READ))
         return notes
 
     def empty(self) -> bool:
@@ -179,10 +181,10 @@ class Window:
     def __init__(self, address: str):
         self.mapped = _Mapped(os.open(address, os.O_RDWR))
 
-    def get(self, offset: int, out: torch.Tensor) -> None:
-        """Copy the message that lies at `offset` into `out`, and free its block."""
+    def get(self, offset: int, out: torch.Tensor, take: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        """Let `take(out, message)` have the message that lies at `offset`, and free its block."""
         block = self.mapped.block(offset, block_size(out.nbytes))
-        out.copy_(block.view(out.dtype, out.shape, out.numel()))
+        take(out, block.view(out.dtype, out.shape, out.numel()))
         block.taken = False
 
 

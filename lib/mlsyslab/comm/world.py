@@ -32,16 +32,22 @@ from mlsyslab.comm.virtual import fits
 
 _INLINE = b"i"
 
+Take = Callable[[torch.Tensor, torch.Tensor], Any]
+
 
 class Post:
-    """A send or receive that this rank has posted; also the `Work` it gets back."""
+    """A send or receive that this rank has posted; also the `Work` it gets back.
+
+    take: (tensor, incoming) -> what a receive does with what comes; `incoming` is gone afterwards.
+    """
 
     __slots__ = ("world", "kind", "tensor", "peer", "context", "tag", "number", "begun", "posted", "carrier", "mate", "done",
-                 "traced")
+                 "traced", "take")
 
-    def __init__(self, world: World, kind: str, tensor: torch.Tensor, peer: int, context: int, tag: int, traced: bool):
+    def __init__(self, world: World, kind: str, tensor: torch.Tensor, peer: int, context: int, tag: int, traced: bool,
+                 take: Take):
         self.world, self.kind, self.tensor, self.peer = world, kind, tensor, peer
-        self.context, self.tag, self.traced = context, tag, traced
+        self.context, self.tag, self.traced, self.take = context, tag, traced, take
         self.mate: Note | None = None
         self.carrier = None
         self.done = False
@@ -128,12 +134,13 @@ class World:
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def post(self, kind: str, tensor: torch.Tensor, peer: int, context: int, tag: int, traced: bool = True) -> Post:
+    def post(self, kind: str, tensor: torch.Tensor, peer: int, context: int, tag: int, traced: bool = True,
+             take: Take = torch.Tensor.copy_) -> Post:
         """Take up a send or receive and tell the peer."""
         if tensor.dim() > MAX_DIMS:
             raise ValueError(f"a message has up to {MAX_DIMS} dimensions, not {tensor.dim()}; send a view of it with fewer")
         with self.lock:
-            return self._post(Post(self, kind, tensor, peer, context, tag, traced))
+            return self._post(Post(self, kind, tensor, peer, context, tag, traced, take))
 
     def _post(self, post: Post) -> Post:
         kind, tensor, peer, context, tag = post.kind, post.tensor, post.peer, post.context, post.tag
@@ -259,7 +266,7 @@ class World:
             marks = post.carrier.finish(post, post.mate)
         elif post.kind == "recv" and post.mate.inline:
             data = torch.frombuffer(bytearray(post.mate.inline), dtype=post.tensor.dtype)
-            post.tensor.copy_(data.view(post.tensor.shape))
+            post.take(post.tensor, data.view(post.tensor.shape))
         post.done = True
         with self.lock:
             self.open.pop(post, None)

@@ -10,7 +10,7 @@ from torch import nn
 from mlsyslab.collectives import broadcast
 from mlsyslab.comm import Communicator
 from mlsyslab.comm.communicator import describe
-from mlsyslab.data_parallel.buckets import MIB, assign
+from mlsyslab.data_parallel.buckets import MIB, PART, assign
 
 
 def check_same(comm: Communicator, module: nn.Module) -> None:
@@ -30,7 +30,9 @@ def copy_from_rank_0(comm: Communicator, tensors: Sequence[torch.Tensor]) -> Non
     """Let every rank have rank 0's values: some tensors of a dtype at a time, about 1 MiB."""
     for together in assign([tensor.nbytes for tensor in tensors], MIB, MIB, [tensor.dtype for tensor in tensors]):
         chosen = [tensors[i] for i in together]
-        row = broadcast(comm, torch.cat([tensor.detach().reshape(-1) for tensor in chosen]))
+        row = torch.cat([tensor.detach().reshape(-1) for tensor in chosen])
+        for piece in row.split(PART // row.itemsize):
+            piece.copy_(broadcast(comm, piece))
         if comm.rank:
             for tensor, values in zip(chosen, row.split([tensor.numel() for tensor in chosen]), strict=True):
                 tensor.detach().copy_(values.view(tensor.shape))

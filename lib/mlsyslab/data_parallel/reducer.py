@@ -10,7 +10,7 @@ from torch import nn
 from mlsyslab.collectives import all_reduce, broadcast
 from mlsyslab.collectives.auto import choose_for
 from mlsyslab.comm import Communicator
-from mlsyslab.data_parallel.buckets import PIECE, Bucket, assign
+from mlsyslab.data_parallel.buckets import PART, Bucket, assign
 
 #: What the simulated clock charges for the backward of one parameter, from its name and itself.
 Seconds = Callable[[str, nn.Parameter], float]
@@ -139,6 +139,7 @@ class Reducer:
         if self.order is None:
             return
         self.assigned, self.order = self._assigned(self.order), None
+        self.buckets = []  # their memory is free for the new ones
         self.buckets = [Bucket(number, [self.names[i] for i in indices], [self.parameters[i] for i in indices])
                         for number, indices in enumerate(self.assigned)]
         self.places = {i: (number, place) for number, indices in enumerate(self.assigned) for place, i in enumerate(indices)}
@@ -148,4 +149,4 @@ class Reducer:
         if self.algorithm != "auto":
             return self.algorithm
         nbytes = bucket.elements * (self.gradient_dtype or bucket.dtype).itemsize
-        return choose_for(self.comm, "all_reduce", min(nbytes, PIECE))
+        return choose_for(self.comm, "all_reduce", min(nbytes, self.comm.size * PART))
