@@ -18,7 +18,7 @@ from autograder import remote
 from autograder.errand import Errand
 from autograder.errors import CourseError, NeedsPerson
 from autograder.read import Carried, Submission
-from autograder.work import Job, Result
+from autograder.work import Grader, Job, Result
 from autograder.workers import TRIED, TRIES
 
 REACHED = 10.0  # s until a scheduler has answered
@@ -32,7 +32,7 @@ START = "in a checkout of the course, .venv/bin/python -m dask"
 def graded(job: Job, submissions: Sequence[Submission], address: str) -> Iterator[Result]:
     """The results, in the order in which they are ready.  address: of the scheduler."""
     with connected(address) as client:
-        check(client, address, job.unsafe)
+        check(client, address, job)
         yield from _Grading(client, address, job).results(submissions)
 
 
@@ -52,13 +52,13 @@ def connected(address: str) -> Iterator[Client]:
             client.close(timeout=REACHED)
 
 
-def check(client: Client, address: str, unsafe: bool) -> None:
+def check(client: Client, address: str, job: Job) -> None:
     """Raise CourseError unless there are workers, and all of them grade as this machine would."""
     try:
-        client.wait_for_workers(1, timeout=REACHED)
+        client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError as error:
         raise CourseError(f"the scheduler at {address} has no workers; start some with {START} worker {address}") from error
-    told = client.run(remote.about, unsafe, on_error="return")
+    told = client.run(remote.about, job.unsafe, on_error="return")
     try:
         told["the scheduler"] = client.run_on_scheduler(remote.about, True)
     except Exception as error:  # whatever it is, it comes from there
@@ -66,6 +66,23 @@ def check(client: Client, address: str, unsafe: bool) -> None:
     wrong = [f"{name}: {fault}" for name, theirs in told.items() if (fault := amiss(theirs))]
     if wrong:
         raise CourseError("not every machine can grade as this one would:\n  " + "\n  ".join(wrong))
+    if not lanes(client, needs(job)):
+        raise CourseError(f"{job.lab} asks for a GPU, and no worker of {address} offers one: start a worker for each GPU, "
+                          "with CUDA_VISIBLE_DEVICES=NUMBER and --resources GPU=1")
+
+
+def needs(job: Job) -> dict[str, float]:
+    """The resources that Dask holds a worker's to."""
+    with Grader(job) as grader:
+        return {"GPU": 1} if grader.lab.gpu else {}
+
+
+def lanes(client: Client, needed: dict[str, float]) -> int:
+    """How many submissions can be graded at a time."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if not needed:
+        return sum(worker["nthreads"] for worker in workers)
+    return sum(min(worker["nthreads"], int(worker["resources"].get("GPU", 0))) for worker in workers)
 
 
 def amiss(theirs: dict[str, str] | Exception) -> str:
@@ -82,6 +99,7 @@ class _Grading:
 
     def __init__(self, client: Client, address: str, job: Job):
         self.client, self.address, self.job = client, address, job
+        self.needed = needs(job)
         self.errand = Errand.of(job, uuid.uuid4().hex)
         self.news: Queue[tuple[str, Future | None]] = Queue()  # a submission that has begun, or that has ended
         self.begun: Counter[str] = Counter()
@@ -112,7 +130,7 @@ class _Grading:
 
     def _lanes(self) -> int:
         """How many submissions can be graded at a time. Raises CourseError when there has been no worker for long."""
-        number = sum(self.client.nthreads().values())
+        number = lanes(self.client, self.needed)
         self.seen = time.monotonic() if number else self.seen
         if time.monotonic() - self.seen > PATIENCE:
             raise CourseError(f"the scheduler at {self.address} has had no workers for {PATIENCE:g} s; {AGAIN}")
@@ -121,7 +139,7 @@ class _Grading:
     def _send(self, submission: Carried) -> None:
         key = f"grade-{submission.student}-{uuid.uuid4().hex}"
         future = self.client.submit(remote.grade, self.errand, submission.student, pickle.dumps(submission), key=key,
-                                    pure=False)
+                                    pure=False, resources=self.needed or None)
         self.sent[submission.student] = submission, future
         future.add_done_callback(lambda future: self.news.put((submission.student, future)))
 

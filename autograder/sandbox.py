@@ -22,10 +22,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from autograder.errors import CourseError
+from autograder.gpus import Gpu
 from autograder.limits import Limits
 
 INSIDE = Path(__file__).with_name("inside")
 HOME = "/tmp"
+SCRATCH = ("/dev/shm", HOME)
 NOBODY = "65534"
 #: what root needs to make a sandbox without a user namespace, and to become nobody in it
 AS_ROOT = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
@@ -54,20 +56,24 @@ class Library:
 
 
 def command(argv: Sequence[str], environment: Mapping[str, str], limits: Limits, library: Library,
-            nobody: bool = False) -> list[str]:
+            nobody: bool = False, devices: Sequence[str] = ()) -> list[str]:
     """The bubblewrap call that runs `argv` and shows it only Python, its packages and the library, read-only.
 
-    nobody: let root make the sandbox, and nobody run in it.
+    nobody: let root make the sandbox, and nobody run in it.  devices: device files that may be used, those of a GPU.
     """
     call = ["bwrap", *(AS_ROOT if nobody else ["--unshare-all"]), "--die-with-parent", "--new-session", "--clearenv"]
     call += ["--proc", "/proc", "--dev", "/dev"]
-    for scratch in ("/dev/shm", HOME):  # before the rest: the checkout itself may lie in /tmp
+    for scratch in SCRATCH:  # before the rest: the checkout itself may lie in /tmp
         call += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", scratch]
     shown = [*SYSTEM, *map(str, _python())]
     for folder in sorted({str(parent) for path in (*shown, "/inside/inside") for parent in Path(path).parents[:-1]}):
         call += ["--perms", "0755", "--dir", folder]
     for path in shown:
         call += ["--symlink", os.readlink(path), path] if os.path.islink(path) else ["--ro-bind-try", path, path]
+    for path in devices:
+        call += ["--dev-bind", path, path]
+    if devices:
+        call += ["--ro-bind", "/sys", "/sys"]  # where CUDA looks up what its device files stand for
     for path in library.hidden:
         call += ["--tmpfs", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
     for path in library.kept:
@@ -131,16 +137,19 @@ class Lost(Exception):
 class Zygote:
     """A warm process in a sandbox, and the child that it has at the time.
 
-    cells: what it runs before the first child, as (file, source).  unsafe: no sandbox at all.
+    cells: what it runs before the first child, as (file, source).  unsafe: no sandbox at all.  gpu: the only one in reach.
     """
 
-    def __init__(self, limits: Limits, library: Library, cells: Sequence[tuple[str, str]] = (), unsafe: bool = False):
+    def __init__(self, limits: Limits, library: Library, cells: Sequence[tuple[str, str]] = (), unsafe: bool = False,
+                 gpu: Gpu | None = None):
         if not unsafe and (why := missing()):
             raise CourseError(why)
         self.limits, self.library, self.cells, self.unsafe = limits, library, list(cells), unsafe
         self.process: subprocess.Popen | None = None
+        self.gpu = gpu
         self.lost = False  # whether it went while a child was there: nothing is to be believed of that child
-        self.nested = True
+        # A nested one sees no /proc, in which CUDA reads, and nothing of what lies where its scratch folders are.
+        self.nested = gpu is None and not any(path.is_relative_to(folder) for path in _python() for folder in SCRATCH)
         self.count = 0
 
     def _begin(self) -> None:
@@ -149,9 +158,12 @@ class Zygote:
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115  closed in `close`
         environment = {"HOME": self.home, "TMPDIR": self.home, "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8",
                        "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "NBGRADER_EXECUTION": "autograde"}
+        if self.gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = str(self.gpu.number) if self.unsafe else "0"
+        devices = self.gpu.files if self.gpu else ()
         inside = INSIDE.parent if self.unsafe else Path("/inside")
         argv = [sys.executable, "-P", str(inside / "inside" / "zygote.py"), str(its.fileno())]
-        call = argv if self.unsafe else command(argv, environment, self.limits, self.library, nobody())
+        call = argv if self.unsafe else command(argv, environment, self.limits, self.library, nobody(), devices)
         self.process = subprocess.Popen(
             call, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.complaints, pass_fds=[its.fileno()],
             cwd=self.home if self.unsafe else "/", env=environment if self.unsafe else None, start_new_session=True)

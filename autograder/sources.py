@@ -21,12 +21,15 @@ def to_notebook(source: Path) -> NotebookNode:
     from nbformat.v4 import new_notebook
 
     try:
-        cells = jupytext.reads(source.read_text(encoding="utf-8"), fmt="py:percent").cells
+        written = jupytext.reads(source.read_text(encoding="utf-8"), fmt="py:percent")
     except Exception as error:
         raise CourseError(f"{source} can't be read as cells in jupytext's percent format: {error}") from error
-    _complete(cells, source)
-    _name(cells)
-    return new_notebook(cells=cells, metadata={"kernelspec": KERNEL, "language_info": {"name": "python"}})
+    _complete(written.cells, source)
+    _name(written.cells)
+    about = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    if "mlsyslab" in written.metadata:  # what the lab asks for, see `judge.lab.Lab`
+        about["mlsyslab"] = written.metadata["mlsyslab"]
+    return new_notebook(cells=written.cells, metadata=about)
 
 
 def _complete(cells: list[NotebookNode], source: Path) -> None:

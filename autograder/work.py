@@ -12,6 +12,7 @@ import nbformat
 from autograder import read
 from autograder.course import Course
 from autograder.errors import CourseError, NeedsPerson
+from autograder.gpus import Gpu, some
 from autograder.judge.lab import Lab
 from autograder.judge.submission import Judge
 from autograder.labs import released
@@ -65,10 +66,13 @@ class Result:
 
 
 class Grader:
-    """Grades submissions one after the other; what takes long to load it loads once. For a `with` block."""
+    """Grades submissions one after the other; what takes long to load it loads once. For a `with` block.
 
-    def __init__(self, job: Job):
-        self.job = job
+    gpu: what they may use if the lab asks for one; by default the first that there is.
+    """
+
+    def __init__(self, job: Job, gpu: Gpu | None = None):
+        self.job, self.gpu = job, gpu
 
     @cached_property
     def lab(self) -> Lab:
@@ -81,7 +85,8 @@ class Grader:
 
     @cached_property
     def judge(self) -> Judge:
-        return Judge(self.lab, self.job.limits, self.job.seed, self.job.unsafe)
+        gpu = (self.gpu or some(self.lab.name)[0]) if self.lab.gpu else None
+        return Judge(self.lab, self.job.limits, self.job.seed, self.job.unsafe, gpu)
 
     def __enter__(self) -> Grader:
         return self

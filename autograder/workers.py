@@ -11,6 +11,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
 from autograder.errors import CourseError
+from autograder.gpus import Gpu, some
 from autograder.inside.borrowed import lend
 from autograder.read import Submission
 from autograder.work import Grader, Job, Result
@@ -21,18 +22,20 @@ IDLE = 600.0  # s after which a worker that is asked for nothing ends
 
 
 def graded(job: Job, submissions: Sequence[Submission], workers: int) -> Iterator[Result]:
-    """The results, in the order in which they are ready."""
+    """The results, in the order in which they are ready.  workers: at most; for a lab that asks for a GPU, one a GPU."""
     # Forked from a process that has loaded everything but runs no thread, a worker is there at once.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["autograder.work"])
     waiting = deque(submissions)
-    crew = [_Worker(context, job) for _ in range(min(workers, len(waiting)))]
+    with Grader(job) as grader:
+        gpus = some(job.lab) if grader.lab.gpu else [None] * workers
+    crew = [_Worker(context, job, gpu) for gpu in gpus[:min(workers, len(waiting))]]
     tries: dict[str, int] = {}
     try:
         while waiting or any(worker.has for worker in crew):
             for place, worker in enumerate(crew):
                 if worker.has is None and waiting:
-                    crew[place] = worker if worker.give(waiting[0]) else _Worker(context, job)
+                    crew[place] = worker if worker.give(waiting[0]) else _Worker(context, job, worker.gpu)
                     if crew[place] is worker:
                         waiting.popleft()
             for worker in [worker for worker in crew if worker.connection in
@@ -43,7 +46,7 @@ def graded(job: Job, submissions: Sequence[Submission], workers: int) -> Iterato
                     continue
                 tries[submission.student] = tries.get(submission.student, 0) + 1
                 worker.end()
-                crew[crew.index(worker)] = _Worker(context, job)
+                crew[crew.index(worker)] = _Worker(context, job, worker.gpu)
                 if tries[submission.student] < TRIES:
                     waiting.appendleft(submission)
                 else:
@@ -54,11 +57,12 @@ def graded(job: Job, submissions: Sequence[Submission], workers: int) -> Iterato
 
 
 class _Worker:
-    """A process that grades.  has: the submission that it has now."""
+    """A process that grades.  gpu: for it alone.  has: the submission that it has now."""
 
-    def __init__(self, context: multiprocessing.context.BaseContext, job: Job):
+    def __init__(self, context: multiprocessing.context.BaseContext, job: Job, gpu: Gpu | None):
+        self.gpu = gpu
         self.connection, its = context.Pipe()
-        self.process = context.Process(target=work, args=(its, job), daemon=True)
+        self.process = context.Process(target=work, args=(its, job, gpu), daemon=True)
         self.process.start()
         its.close()
         self.has: Submission | None = None
@@ -87,12 +91,12 @@ class _Worker:
         self.process.close()
 
 
-def work(connection: Connection, job: Job) -> None:
+def work(connection: Connection, job: Job, gpu: Gpu | None = None) -> None:
     """The life of a worker. It ends when nobody is there to work for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the grader, which ends it
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the process that started it, it dies
     lend()
-    with Grader(job) as grader, suppress(EOFError, OSError):
+    with Grader(job, gpu) as grader, suppress(EOFError, OSError):
         while connection.poll(IDLE):
             submission = connection.recv()
             try:

@@ -63,6 +63,11 @@ class Lab:
     def read(cls, name: str, path: Path) -> Lab:
         return cls(name, nbformat.read(path, as_version=4))
 
+    @property
+    def gpu(self) -> bool:
+        """Whether a submission needs a GPU: `mlsyslab: {gpu: true}` in the head of the source says so."""
+        return bool(self.notebook.metadata.get("mlsyslab", {}).get("gpu"))
+
     @cached_property
     def exercises(self) -> list[Exercise]:
         """In order: a test cell belongs to the last solution cell before it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from nbformat import NotebookNode
 
 from autograder.errors import NeedsPerson
+from autograder.gpus import Gpu
 from autograder.judge.lab import SETUP, TEST, Lab
 from autograder.judge.outputs import Outputs
 from autograder.judge.session import Session
@@ -30,12 +31,15 @@ class Judged:
 
 
 class Judge:
-    """Judges submissions of one lab, one at a time.  seed: of hidden tests.  unsafe: with no sandbox at all."""
+    """Judges submissions of one lab, one at a time.  seed: of hidden tests.  unsafe: with no sandbox at all.
 
-    def __init__(self, lab: Lab, limits: Limits, seed: str, unsafe: bool = False):
+    gpu: what submissions may use.
+    """
+
+    def __init__(self, lab: Lab, limits: Limits, seed: str, unsafe: bool = False, gpu: Gpu | None = None):
         self.lab, self.limits = lab, limits
         self.tests = Tests(lab, seed)
-        self.zygote = Zygote(limits, lab.library, lab.cells, unsafe)
+        self.zygote = Zygote(limits, lab.library, lab.cells, unsafe, gpu)
 
     def close(self) -> None:
         self.zygote.close()
