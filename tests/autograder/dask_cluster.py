@@ -46,15 +46,13 @@ class Cluster:
         below = [child for worker in self.workers for child in psutil.Process(worker.pid).children(recursive=True)]
         return [child for child in below if "autograder.errand" in command_of(child)]
 
-    def kill_one_that_grades(self) -> None:
-        """Kill a Dask worker whose process is grading, when there is one; with what it has started, that ends by itself."""
-        until(self.grading)[0].parent().kill()
-
     def close(self) -> None:
-        for process in (*self.workers, self.scheduler):
-            process.terminate()
-        for process in (*self.workers, self.scheduler):
-            process.wait(SLOW)
+        """Workers first: while their scheduler goes too, they take long."""
+        for group in (self.workers, [self.scheduler]):
+            for process in group:
+                process.terminate()
+            for process in group:
+                process.wait(SLOW)
 
 
 def command_of(process: psutil.Process) -> str:

@@ -2,66 +2,28 @@
 
 import hashlib
 import html.parser
-import shutil
 from pathlib import Path
 
-import corpus
 import nbformat
 import psutil
 import pytest
 import torch
-from corpus import ADVERSARIAL, EXERCISES, HONEST_BUT_ODD, LAB
+from corpus import ADVERSARIAL, HONEST_BUT_ODD, LAB
+from corpus_class import CASES, SEED, check, corpus_course, grade_corpus
 
 import mlsyslab
 from autograder import sandbox
 from autograder.course import Course
-from autograder.grade import grade
-from autograder.labs import released
-from autograder.limits import Limits
 from autograder.outcome import GRADED, LIMITED, PERSON, Outcome
-from autograder.sources import make_notebook
 
 pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
 
-HARD = Limits(cell=4.0, submission=30.0, memory=1 << 30, disk=32 << 20, output=50_000, processes=128)
-SOFT = Limits(cell=60.0, submission=300.0)  # nothing honest is cut off because the machine is busy
-CASES = ADVERSARIAL | HONEST_BUT_ODD
-SEED = "the-secret-seed-of-the-corpus"
 ANSWERS = ("hidden_values", "expected_mean", SEED)  # stand in hidden tests only
-
-
-class Lab:
-    """The small lab, as it is handed out and with its answers."""
-
-    def __init__(self, course: Course):
-        self.text = released(course, LAB)
-        self.answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, LAB), as_version=4).cells}
-
-    def solved(self, names: tuple[str, ...]) -> nbformat.NotebookNode:
-        """The released lab, with the reference's answers to these exercises."""
-        notebook = nbformat.reads(self.text, as_version=4)
-        for cell in notebook.cells:
-            if cell.id in names:
-                cell.source = self.answers[cell.id]
-        return notebook
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory) -> Course:
-    """A class: all cases, and an honest student before and after them."""
-    course = Course.at(tmp_path_factory.mktemp("corpus"))
-    (course.root / "solutions").mkdir()
-    shutil.copy(corpus.SOURCE, course.root / "solutions" / f"{LAB}.py")
-    lab = Lab(course)
-    for student in ("aaa", "zzz"):
-        folder = course.submitted / student / LAB
-        folder.mkdir(parents=True)
-        (folder / f"{LAB}.ipynb").write_text(nbformat.writes(lab.solved(EXERCISES)))
-    for name, case in CASES.items():
-        folder = course.submitted / name / LAB
-        folder.mkdir(parents=True)
-        case.write(folder, lab.solved(case.solved))
-    return course
+    return corpus_course(tmp_path_factory.mktemp("corpus"))
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -74,20 +36,12 @@ def digests(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def outcomes(course) -> dict[str, Outcome]:
     """How each ended; what they handed in and what they were judged by is afterwards as it was before."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLSYSLAB_SEED", SEED)
-        files = (Path(mlsyslab.__file__), Path(torch.__file__))
-        folders = (course.submitted, course.root / "solutions", sandbox.INSIDE, *files)
-        before = [digests(folder) for folder in folders]
-        grade(course, LAB, limits=HARD, workers=2, students=["aaa", *ADVERSARIAL, "zzz"])
-        ended = grade(course, LAB, limits=SOFT, workers=2, students=list(HONEST_BUT_ODD))
-        assert [digests(folder) for folder in folders] == before
-    assert len(ended) == len({outcome.student for outcome in ended})
-    return {outcome.student: outcome for outcome in ended}
-
-
-def points(outcome):
-    return tuple(outcome.points[f"{name}_test"] for name in EXERCISES) if outcome.points else None
+    files = (Path(mlsyslab.__file__), Path(torch.__file__))
+    folders = (course.submitted, course.root / "solutions", sandbox.INSIDE, *files)
+    before = [digests(folder) for folder in folders]
+    ended = grade_corpus(course, workers=2)
+    assert [digests(folder) for folder in folders] == before
+    return ended
 
 
 def test_the_corpus_is_large_enough():
@@ -96,21 +50,17 @@ def test_the_corpus_is_large_enough():
 
 @pytest.mark.parametrize("name", ADVERSARIAL)
 def test_no_adversarial_submission_gains_a_point(outcomes, name):
-    case, outcome = ADVERSARIAL[name], outcomes[name]
-    assert (points(outcome) is None) == (case.points is None), outcome
-    assert all(came <= earned for came, earned in zip(points(outcome) or (), case.points or (), strict=True)), outcome
-    assert outcome.kind in case.kinds and case.why in " ".join(outcome.why), outcome
+    check(outcomes[name])
 
 
 @pytest.mark.parametrize("name", HONEST_BUT_ODD)
 def test_no_honest_submission_loses_a_point(outcomes, name):
-    case, outcome = HONEST_BUT_ODD[name], outcomes[name]
-    assert (points(outcome), outcome.kind) == (case.points, GRADED), outcome
+    check(outcomes[name])
 
 
 @pytest.mark.parametrize("student", ["aaa", "zzz"])
 def test_the_others_have_what_they_earned(course, outcomes, student):
-    assert (points(outcomes[student]), outcomes[student].kind) == ((4, 3, 3), GRADED)
+    check(outcomes[student])
     with course.gradebook() as gradebook:
         assert gradebook.find_submission(LAB, student).score == 10
 
