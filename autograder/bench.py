@@ -52,26 +52,26 @@ def counts(cores: int) -> list[int]:
     return sorted({*(1 << k for k in range(cores.bit_length()) if 1 << k <= cores), cores})
 
 
-def hand_in(course: Course) -> None:
+def hand_in(course: Course, lab: str = LAB, count: int = SUBMISSIONS) -> None:
     """Honest submissions: each solves the exercises that it came to, from all to a third of them, by lot."""
-    text, chance = released(course, LAB), Random(LAB)
-    answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, LAB), as_version=4).cells
+    text, chance = released(course, lab), Random(lab)
+    answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, lab), as_version=4).cells
                if is_solution(cell) and not is_grade(cell)}
-    for number in range(SUBMISSIONS):
+    for number in range(count):
         notebook, share = nbformat.reads(text, as_version=4), chance.uniform(0.33, 1.2)
         for cell in notebook.cells:
             if cell.id in answers and chance.random() < share:
                 cell.source = answers[cell.id]
-        write(course.submitted / f"student-{number:02}" / LAB / f"{LAB}.ipynb", nbformat.writes(notebook))
+        write(course.submitted / f"student-{number:02}" / lab / f"{lab}.ipynb", nbformat.writes(notebook))
 
 
-def stock(course: Course) -> tuple[float, dict[str, float]]:
+def stock(course: Course, lab: str = LAB) -> tuple[float, dict[str, float]]:
     """Seconds and scores of nbgrader's own autograder, with nothing but the folders told to it."""
     write(course.root / "nbgrader_config.py", STOCK)
-    nbgrader(course, "generate_assignment", LAB)
+    nbgrader(course, "generate_assignment", lab)
     start = time.perf_counter()
-    nbgrader(course, "autograde", LAB)
-    return time.perf_counter() - start, scores(f"sqlite:///{course.root / 'gradebook.db'}")
+    nbgrader(course, "autograde", lab)
+    return time.perf_counter() - start, scores(f"sqlite:///{course.root / 'gradebook.db'}", lab)
 
 
 def nbgrader(course: Course, *arguments: str) -> None:
@@ -88,6 +88,6 @@ def ours(course: Course, workers: int) -> tuple[float, dict[str, float]]:
     return time.perf_counter() - start, scores(fresh.db_url)
 
 
-def scores(url: str) -> dict[str, float]:
+def scores(url: str, lab: str = LAB) -> dict[str, float]:
     with Gradebook(url) as gradebook:
-        return {submission.student_id: submission.score for submission in gradebook.assignment_submissions(LAB)}
+        return {submission.student_id: submission.score for submission in gradebook.assignment_submissions(lab)}

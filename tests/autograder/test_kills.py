@@ -1,13 +1,16 @@
 """Workers and the grader itself are killed at random: every submission has its outcome, once, the one it has undisturbed."""
 
+import dataclasses
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from itertools import product
 from random import Random
 
 import nbformat
+import postgresql
 import psutil
 import pytest
 from tiny_course import ROOT, new_course
@@ -44,14 +47,17 @@ def hand_in(course: Course, number: int) -> None:
 class Grading:
     """`python -m autograder grade`, started again whenever it was killed."""
 
-    def __init__(self, course: Course):
+    def __init__(self, course: Course, workers: int):
         self.course, self.folder = course, course.grades / "outcomes" / "tiny"
+        self.arguments = ["grade", "tiny", "--workers", str(workers)]
+        if course.database:
+            self.arguments += ["--database", course.database]
         self.start()
 
     def start(self) -> None:
         root = str(self.course.root)
         code = f"import pathlib, autograder.__main__ as it; it.ROOT = pathlib.Path({root!r}); exit(it.main())"
-        self.process = subprocess.Popen([sys.executable, "-c", code, "grade", "tiny", "--workers", "2"], cwd=ROOT,
+        self.process = subprocess.Popen([sys.executable, "-c", code, *self.arguments], cwd=ROOT,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     @property
@@ -83,17 +89,29 @@ class Grading:
         return "worker"
 
 
-def test_kills_change_nothing(tmp_path):
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def database(request) -> Iterator[str | None]:
+    """The URL of an empty gradebook; None for the file that is the default."""
+    if request.param == "SQLite":
+        yield None
+        return
+    if postgresql.missing():
+        pytest.skip(postgresql.missing())
+    with postgresql.server() as url:
+        yield url
+
+
+def test_kills_change_nothing(tmp_path, database):
     for name in ("calm", "stormy"):
         (tmp_path / name).mkdir()
-    calm, stormy = new_course(tmp_path / "calm"), new_course(tmp_path / "stormy")
+    calm, stormy = new_course(tmp_path / "calm"), dataclasses.replace(new_course(tmp_path / "stormy"), database=database)
     hand_in(calm, len(SOLVED))
     expected = [outcome.points for outcome in grade(calm, "tiny", workers=2)]
     assert len({tuple(points.values()) for points in expected}) == len(SOLVED)
 
     hand_in(stormy, SUBMISSIONS)
     chance = Random(300)
-    grading = Grading(stormy)
+    grading = Grading(stormy, workers=8 if database else 2)
     try:
         killed = []
         for number in sorted(chance.sample(range(2, SUBMISSIONS - 2), KILLS)):
