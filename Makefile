@@ -21,8 +21,9 @@ course: labs book grade  ## everything: environment, labs, book, grades of the s
 test: $(VENV)/ready system book  ## run every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-sweep: $(VENV)/ready system  ## the slow test: a class of 300 graded while workers and the grader are killed
-	SWEEP=1 $(BIN)/python -m pytest --timeout 7200 tests/autograder/test_kills.py
+sweep: $(VENV)/ready system  ## the slow tests: classes of 300 with 30 kills, the whole corpus on Dask, stock nbgrader on every lab
+	SWEEP=1 $(BIN)/python -m pytest --timeout 7200 tests/autograder/test_kills.py tests/autograder/test_cluster.py \
+	  tests/autograder/test_stock.py
 
 book: $(VENV)/ready  ## build the book into _build/html
 	$(BIN)/python book/build.py
@@ -70,8 +71,9 @@ $(VENV)/ready: requirements.txt pyproject.toml
 	$(BIN)/pip install --disable-pip-version-check --requirement requirements.txt --editable .
 	@touch $@
 
-# The sandbox of the autograder and the browser of the tests come from the system. They are installed where that is allowed;
+# The sandbox of the autograder, and the browser and PostgreSQL of the tests, come from the system. They are installed where that is allowed;
 # where it isn't, a line says what goes without them.
 system:
 	@sh .ci/system bwrap bubblewrap "grading runs only with --unsafe-no-sandbox, and the tests of the sandbox are left out"
 	@sh .ci/system chromium chromium "the tests in a browser are left out"
+	@sh .ci/system pg_ctlcluster postgresql "the tests of a gradebook in PostgreSQL are left out"
