@@ -62,6 +62,22 @@ def not_contiguous(comm, _):
     return results
 
 
+def combining(comm, _):
+    """Sends and combines, short and long, of all layouts: whether all is as it must be, and the events of the last."""
+    other, all_as_expected = 1 - comm.rank, []
+    for n in (3, 700_001):  # float32: the second is 2.8 MB
+        for layout in ("apart", "same", "overlapping", "strided"):
+            for op, together in (("sum", torch.add), ("max", torch.maximum)):
+                whole = torch.arange(2.0 * n + 2) * (comm.rank + 1)
+                tensor, acc = {"apart": (whole[:n], whole[n:2 * n]), "same": (whole[:n], whole[:n]),
+                               "overlapping": (whole[:n], whole[1:n + 1]),
+                               "strided": (whole[:2 * n:2], whole[1:2 * n:2])}[layout]
+                theirs, before = tensor.clone() / (comm.rank + 1) * (other + 1), acc.clone()
+                result = comm.sendrecv_combine(tensor, other, acc, other, op)
+                all_as_expected.append(result is acc and torch.equal(acc, together(before, theirs)))
+    return all_as_expected, [(e.kind, e.bytes, e.peer) for e in comm.world.trace[-3:]]
+
+
 def tags_in_any_order(comm, _):
     """Messages with tags may be received in another order; those with one tag come in the order of sending."""
     if comm.rank == 0:

@@ -35,6 +35,12 @@ def test_messages_match_by_tag_and_order(way):
     assert launch(programs.tags_in_any_order, [None] * 2).results[1] == [True] * 12
 
 
+def test_what_comes_is_combined_whatever_its_length_and_layout(way):
+    for rank, (as_expected, events) in enumerate(launch(programs.combining, [None] * 2).results):
+        assert as_expected == [True] * 16
+        assert events == [("send", 2_800_004, 1 - rank), ("recv", 2_800_004, 1 - rank), ("combine", 2_800_004, -1)]
+
+
 @pytest.mark.parametrize("messages", [(26_000, 1), (3_000, 1000)])
 def test_more_messages_than_a_pipe_holds(messages):
     assert launch(programs.many_under_way, [messages] * 2).results == [True, True]

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import itertools
+import weakref
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from mlsyslab import Link, launch, simulate
 from mlsyslab.data_parallel import DistributedDataParallel, bytes_sent, overlap
+from mlsyslab.data_parallel.buckets import Bucket
 
 RAGGED = batches([8, 8, 5, 8, 3])  # the third leaves some ranks fewer rows, the last leaves some none
 SMALL = {"first_bucket_bytes": 300, "bucket_bytes": 700}
@@ -318,6 +320,34 @@ def test_gradients_need_no_memory_beside_the_buckets():
         return all(p.grad.untyped_storage().data_ptr() in flats for p in ddp.parameters() if p.requires_grad)
 
     assert all(simulate(run, [None] * 2).results)
+
+
+def test_new_buckets_are_made_when_the_old_ones_are_gone(monkeypatch):
+    """When the order of the first backward is known; where no gradient lies in the old ones any more."""
+    def run(comm, _):
+        ddp, gone = DistributedDataParallel(Crossed(), comm, first_bucket_bytes=1, bucket_bytes=1), []
+        x = torch.ones(1, 3)
+        ddp(x).sum().backward()
+        ddp.zero_grad()
+        old = [weakref.ref(bucket.flat) for bucket in ddp.buckets]
+        make = Bucket.__init__
+        with monkeypatch.context() as patched:
+            patched.setattr(Bucket, "__init__", lambda *args: (gone.append([r() is None for r in old]), make(*args))[1])
+            ddp(x).sum().backward()
+        return gone
+
+    assert simulate(run, [None]).results == [[[True] * 2] * 2]
+
+
+class Crossed(nn.Module):
+    """Registered in another order than used."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.first = (nn.Linear(3, 3, bias=False) for _ in range(2))
+
+    def forward(self, x):
+        return self.last(self.first(x))
 
 
 def test_gradients_that_are_not_cleared_add_up():

@@ -92,8 +92,13 @@ def test_an_iteration_of_the_key_value_server_costs_what_the_links_do(servers):
     assert (three - one) / 2 == pytest.approx(iteration_time_in_messages(n, workers, servers, Link(0, beta)), rel=0.02)
 
 
+def test_of_no_bytes_there_remains_what_a_message_costs():
+    assert server_time(0, 3, 2, Link(alpha=1.0, beta=1.0, gamma=1.0)) == 6
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
-    ((-1, 2, 1), "0 bytes or more"), ((1, 0, 1), "at least one"), ((1, 2, 1, Link(), True), "as many")])
+    ((-1, 2, 1), "0 bytes or more"), ((1, 0, 1), "at least one"), ((1, 1, 0), "at least one"),
+    ((1, 2, 1, Link(), True), "as many")])
 def test_costs_that_cannot_be(arguments, words):
     with pytest.raises(ValueError, match=words):
         server_time(*arguments, **({} if len(arguments) > 3 else {"link": Link()}))

@@ -2,7 +2,7 @@
 
 A time is that of the slowest rank, from a barrier on. What both did one right after the other is compared, so that a machine
 that is slow for a while is slow for both: the ratio is the median of those of the turns, and its spread half of the interval
-that holds the true median with a probability of 95%.
+that holds the true median with a probability of at least 95%.
 
 Memory is how far a rank's resident memory (VmHWM of Linux) rises at most above what it was before the model was made, in
 processes of their own; the largest of the ranks. What ranks share counts in parts (Pss). The allocator is told to give back
@@ -18,6 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,13 @@ def compare(p: int, ours: MakeStep, torchs: MakeStep, width: int) -> dict[str, A
 
 
 def spread_of_median(values: Sequence[float]) -> float:
-    """Half of the interval that holds the true median with a probability of 95%, whatever the distribution.
+    """Half of the interval that holds the true median with a probability of at least 95%, whatever the distribution.
 
-    Its ends are the values number n/2 ± 0.98 sqrt(n) by size, for as many lie below the median as heads among n coins.
+    It leaves out as many values at either end as it can: below the median lie as many as there are heads among n coins.
     """
-    n = len(values)
-    from_end = max(0, math.floor(n / 2 - 0.98 * math.sqrt(n)))
-    by_size = sorted(values)
+    n, by_size = len(values), sorted(values)
+    missed = accumulate(math.comb(n, heads) / 2**n for heads in range(n))  # at either end, by how many are left out there
+    from_end = max(0, sum(probability <= 0.025 for probability in missed) - 1)
     return (by_size[n - 1 - from_end] - by_size[from_end]) / 2
 
 

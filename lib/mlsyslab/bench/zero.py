@@ -1,8 +1,9 @@
 """ZeRO against torch: stage 1 against ZeroRedundancyOptimizer, stage 3 against FSDP2 (fully_shard).
 
 Same model, batch, optimizer (fused AdamW), ranks and backend (processes, Gloo), in turns within one run (`steps`). A step
-is forward, backward and update. ZeroRedundancyOptimizer (over DDP) is taken as it is by default, and with the views that save
-it memory. On CPUs FSDP2 gathers nothing ahead and overlaps nothing, which takes less memory; so ours is also taken without.
+is forward, backward and update. ZeroRedundancyOptimizer (over DDP) is taken as it is by default, and with the views that
+save it memory. On CPUs FSDP2 gathers nothing ahead and overlaps nothing, which takes less memory; so ours is also taken
+without.
 """
 
 from __future__ import annotations
