@@ -18,7 +18,7 @@ from syscalls import restrict
 libc = ctypes.CDLL(None, use_errno=True)
 
 NEW = {"mount": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000}
-MS_NOSUID, MS_NODEV, MS_REC, MS_PRIVATE = 2, 4, 0x4000, 0x40000
+MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 0x1000, 0x4000, 0x40000
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
 
 
@@ -96,10 +96,26 @@ def end_as(status: int) -> NoReturn:
 def mount(size: int) -> None:
     """Fresh scratch folders, and nothing to see of other processes."""
     call(libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None), "mount /")
+    shown = {path: os.open(path, os.O_PATH) for path in mounted_below("/tmp")}  # the library, where the checkout lies there
     for folder in (b"/tmp", b"/dev/shm"):
         call(libc.mount(b"tmpfs", folder, b"tmpfs", MS_NOSUID | MS_NODEV, f"size={size}".encode()), f"mount {folder}")
+    for path, file in shown.items():
+        os.makedirs(path)
+        call(libc.mount(f"/proc/self/fd/{file}".encode(), path.encode(), None, MS_BIND | MS_REC, None), f"mount {path}")
+        os.close(file)
     call(libc.mount(b"tmpfs", b"/proc", b"tmpfs", MS_NOSUID | MS_NODEV, b"size=4k,mode=555"), "mount /proc")
     os.chdir("/tmp")
+
+
+def mounted_below(folder: str) -> list[str]:
+    """Where something is mounted below a folder; without what is mounted below that."""
+    found: list[str] = []
+    with open("/proc/self/mountinfo") as file:
+        for line in file:
+            path = line.split()[4].encode().decode("unicode_escape")  # a blank is written \040
+            if path.startswith(f"{folder}/") and not any(path.startswith(f"{other}/") for other in found):
+                found.append(path)
+    return found
 
 
 def loopback_up() -> None:
