@@ -53,8 +53,9 @@ def test_a_device_without_the_precision_says_what_it_has(on, precision, has):
 
 def test_every_frame_of_the_widget_can_be_read_without_the_picture():
     for on, precision in itertools.product(("A100", "H100", "B200"), ("fp32", "16 bits", "fp8")):
-        picture = roofline.product(on, precision, 16, 512, 64)
-        assert picture.title and picture.description
+        for m, n, p in itertools.product((1, 16, 8192), (64, 512), (64, 16_384)):
+            picture = roofline.product(on, precision, m, n, p)
+            assert picture.title and picture.description and "e+" not in picture.description
 
 
 @pytest.mark.parametrize(("share", "words"), [(0.0034, "0.34%"), (0.072, "7.2%"), (0.4567, "46%"), (1.0, "100%")])
@@ -62,10 +63,9 @@ def test_shares_have_two_digits(share, words):
     assert roofline.percent(share) == words
 
 
-def test_rates_and_times_have_units():
+def test_rates_have_units():
     assert [roofline.rate_of(x) for x in (989.4e12, 2.25e15, 999.9e12, 3e9)] == ["989 TFLOP/s", "2.25 PFLOP/s", "1 PFLOP/s",
                                                                                 "3 GFLOP/s"]
-    assert [roofline.time_of(x) for x in (2.0, 0.0123, 3.4e-5, 5e-9)] == ["2 s", "12.3 ms", "34 µs", "5 ns"]
 
 
 def test_later_devices_have_higher_roofs():

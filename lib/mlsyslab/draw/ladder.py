@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlsyslab.draw.picture import STYLE, Picture
-from mlsyslab.draw.roofline import percent, rate_of, time_of
+from mlsyslab.draw.plot import time_of
+from mlsyslab.draw.roofline import percent, rate_of
 
 WIDTH, ROW, TOP, NAMES, BARS = 580, 25, 44, 110, 200  # px: picture, a row, above the first, width of names, longest bar
 

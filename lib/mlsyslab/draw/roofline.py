@@ -10,6 +10,7 @@ from functools import cache
 from ipywidgets import VBox
 
 from mlsyslab.draw.picture import STYLE, Picture, number
+from mlsyslab.draw.plot import time_of
 from mlsyslab.draw.widgets import explore
 from mlsyslab.measure import Device, device, peak
 from mlsyslab.measure.hardware import PRECISIONS
@@ -79,14 +80,6 @@ def rate_of(rate: float) -> str:
         if rate >= 0.9995 * 10**power or power == 6:
             return f"{rate / 10**power:.3g} {unit}"
     raise AssertionError("the last unit takes all")
-
-
-def time_of(seconds: float) -> str:
-    """Seconds with a unit: 1.23 ms."""
-    for scale, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
-        if seconds * scale >= 0.9995:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
 
 
 # -- one product ------------------------------------------------------------------------------------------------------
