@@ -44,10 +44,6 @@ class Stub(Elsewhere):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(args, kwargs)[0]
 
-    def counted(self, *args: Any) -> tuple[Any, int, bool]:
-        result, products, _, changed = self.watched(*args)
-        return result, products, changed
-
     def watched(self, *args: Any) -> tuple[Any, int, int, bool]:
         result, changed, seen = self._call(args, {}, True)
         products, peak = map(nonnegative, seen if isinstance(seen, list) and len(seen) == 2 else (0, 0))

@@ -28,9 +28,6 @@ class Elsewhere(ABC):
         """`mlsyslab.check.runs.run` of it."""
 
     @abstractmethod
-    def counted(self, *args: Any) -> tuple[Any, int, bool]:
-        """One call: what it gives back, how many matrix products it took, and whether it changed an argument."""
-
-    @abstractmethod
     def watched(self, *args: Any) -> tuple[Any, int, int, bool]:
-        """The same, with the most bytes that the tensors it made took at one time, after the products."""
+        """One call: what it gives back, how many matrix products it took, the most bytes that the tensors it made took at
+        one time, and whether it changed an argument."""

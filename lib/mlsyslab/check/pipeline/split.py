@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import torch
 
+from mlsyslab import pipeline
 from mlsyslab.check import inputs
-from mlsyslab.check.elsewhere import Elsewhere
-from mlsyslab.check.exercise import Case, Formula
+from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import alike, article, count, values
-from mlsyslab.check.products import Products
+from mlsyslab.check.watched import Watched
 from mlsyslab.comm.communicator import describe
 
 Tensors = list[torch.Tensor]
@@ -38,8 +37,11 @@ def stage(rng: Random, layers: int, rows: int) -> tuple[Tensors, Tensors, torch.
     return weights, given, gradient, back, arrived
 
 
-class Half(Formula):
+class Half(Watched):
     """Either half. Each takes one matrix product a layer; that it takes no more is what makes them halves."""
+
+    packages = (pipeline,)
+    too_many: str  # what to say where it takes more products than layers
 
     def cases(self, rng: Random) -> list[Case]:
         return [self.case(rng, layers, rows) for layers, rows in
@@ -49,40 +51,11 @@ class Half(Formula):
     def case(self, rng: Random, layers: int, rows: int) -> Case:
         """One stage."""
 
-    @abstractmethod
-    def wrong_values(self, came: Any, case: Case) -> str | None:
-        """What is wrong with what came."""
-
-    #: what to say where it takes more products than layers
-    too_many: str
-
-    def problem(self, fn, case):
-        return super().problem(self.counted(fn), case)
-
-    def counted(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """`fn`, noting its matrix products and whether it changed what it was given."""
-        def call(*given):
-            if isinstance(fn, Elsewhere):
-                came, self.products, self.changed = fn.counted(*given)
-                return came
-            before = [list(map(torch.clone, tensors)) if isinstance(tensors, list) else tensors.clone() for tensors in given]
-            with Products() as products:
-                came = fn(*given)
-            self.products = products.number
-            self.changed = not all(torch.equal(a, b) for old, new in zip(before, given, strict=True)
-                                   for a, b in zip([*old], [*new], strict=True))
-            return came
-        return call
-
-    def compare(self, came, case):
-        if wrong := self.wrong_values(came, case):
-            return wrong
-        if self.changed:
-            return "the values are right, but a tensor that was given was changed: don't compute in place on those"
+    def wrong_way(self, case):
         layers = case.traits["layers"]
         if self.products > layers:
-            return (f"the values are right, but it computed {count(self.products, 'matrix product')} for "
-                    f"{count(layers, 'layer')}; this half needs one a layer. {self.too_many}")
+            return (f"it computed {count(self.products, 'matrix product')} for {count(layers, 'layer')}; this half needs "
+                    f"one a layer. {self.too_many}")
         return None
 
 
