@@ -2,7 +2,7 @@
 
 On a GPU: three models, the largest that fits and two smaller ones, and ten rungs each, in under nine minutes; what is found
 is also written to book/measured/<gpu>.json, after every rung, so that nothing is lost if it is stopped. On a CPU, three
-small models on one core, in under a minute; the best matmul, measured first, stands in for the peak, which no datasheet gives.
+small models on one core, in under a minute; the best matmul, measured first, stands in for the peak that no datasheet gives.
 FLOPs are counted without a discount for causal masking; "mfu_causal" counts half of attention.
 """
 
