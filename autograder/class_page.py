@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import starmap
 
 from autograder.judge.lab import Exercise
 from autograder.outcome import GRADED, PERSON
@@ -19,8 +20,10 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
        padding: 1rem; }
 div.wide { overflow-x: auto; }
 table { border-collapse: collapse; }
-td, th { padding: .25rem .7rem; border-bottom: 1px solid var(--line); text-align: left; }
+td, th { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+td:first-child { white-space: nowrap; } td.long { overflow-wrap: anywhere; min-width: 10rem; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+svg { max-width: 100%; height: auto; }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg rect { fill: var(--bar); }
 """
 
@@ -57,18 +60,18 @@ def distribution(of: Spread, most: float, number: int) -> str:
 
 
 def by_question(questions: Sequence[Question]) -> str:
-    def shown(of: Question) -> list[object]:
+    def shown(number: int, of: Question) -> list[object]:
         told = "–" if of.discrimination is None else f"{of.discrimination:.2f}"
-        return [of.exercise.name, f"{of.exercise.most:g}", f"{of.difficulty:.0%}", of.full, of.none, told]
+        return [f"{number} {of.exercise.name}", f"{of.exercise.most:g}", f"{of.difficulty:.0%}", of.full, of.none, told]
 
     head = ["question", "points", "earned", "full points", "no points", "discrimination"]
     return ("<p>Earned is the mean share of a question's points. Discrimination is the correlation of its points with those "
-            "of all others: near 0 it doesn't tell those who know from those who don't, below 0 something is wrong with it."
-            "</p>" + table(head, map(shown, questions), 1))
+            "of all others: near 0 it doesn't tell those who know from those who don't, below 0 something is wrong with it. "
+            "Below, questions go by their numbers.</p>" + table(head, starmap(shown, enumerate(questions, 1)), 1))
 
 
 def failures(questions: Sequence[Question]) -> str:
-    rows = [[question.exercise.name, why, count] for question in questions for why, count in question.failures]
+    rows = [[number, why, count] for number, question in enumerate(questions, 1) for why, count in question.failures]
     return table(["question", "what its tests said", "times"], sorted(rows, key=lambda row: -row[2])[:20], 2) if rows \
         else "<p>Nothing did.</p>"
 
@@ -92,16 +95,19 @@ def everybody(exercises: Sequence[Exercise], rows: Sequence[Row]) -> str:
     def shown(points: float | None) -> str:
         return "–" if points is None else f"{points:g}"
 
-    return table(["student", *(exercise.name for exercise in exercises), "total", "outcome"],
-                 [[row.student, *(shown(row.points[exercise.name]) for exercise in exercises), f"{row.total:g}", row.kind]
-                  for row in rows], 1)
+    head = ["student", *(str(number) for number in range(1, len(exercises) + 1)), "total", "outcome"]
+    body = [[row.student, *(shown(row.points[exercise.name]) for exercise in exercises), f"{row.total:g}", row.kind]
+            for row in rows]
+    return table(head, body, 1)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: int | None = None) -> str:
-    """numbers: the first column that is set to the right."""
+    """numbers: the first column that is set to the right.  Long texts wrap, and keep a width that can be read."""
+    def kind(at: int, value: object) -> str:
+        return " class=n" if numbers is not None and at >= numbers else " class=long" if len(str(value)) > 30 else ""
+
     def cells(tag: str, row: Sequence[object]) -> str:
-        return "".join(f'<{tag}{" class=n" if numbers is not None and at >= numbers else ""}>{escape(str(value))}</{tag}>'
-                       for at, value in enumerate(row))
+        return "".join(f"<{tag}{kind(at, value)}>{escape(str(value))}</{tag}>" for at, value in enumerate(row))
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     top = f"<thead><tr>{cells('th', head)}</tr></thead>"
