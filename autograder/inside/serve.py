@@ -18,6 +18,7 @@ from .line import Ended, Line, Strand
 from .log import Logged, Steps
 from .notebook import Notebook
 from .ranks import Locals, RemoteCommunicator
+from .wire import Blob
 
 
 class Server:
@@ -72,7 +73,7 @@ class Server:
             return None
         wrong = told["error"] is not None or told["endless"] is not None
         places = [lane.places if wrong else [] for lane in lanes]  # who reads them, does so to say what went wrong
-        return told | {"steps": self.line.coder.frame(lanes), "places": places}
+        return told | {"steps": Blob(self.line.coder.frame(lanes)), "places": places}
 
     def communicator(self, parts: list[Any]) -> RemoteCommunicator:
         return RemoteCommunicator(self.line, self.locals, *parts)

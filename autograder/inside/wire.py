@@ -1,17 +1,18 @@
 """The language of the pipe between the judge and the sandbox: plain data in frames, and nothing that could run.
 
-A frame is a line of JSON behind its length, and behind that the bytes of its tensors:
+A frame is MessagePack behind its length, and behind that the bytes of its tensors:
 
-    4 bytes: length of the JSON    4 bytes: length of the rest    JSON    bytes
+    4 bytes: length of the MessagePack    4 bytes: length of the rest    MessagePack    bytes
 
-JSON's own types stand for themselves; everything else is an object with one key, "$", that names it. What has no form here
-(a function, a model, somebody's class) arrives as an `Opaque` thing that has a name and nothing else. Whoever reads makes
-new objects of types that he knows, so that no object of the other side's making is ever touched.
+Its own types stand for themselves; everything else is one of its extension types. What has no form here (a function, a
+model, somebody's class) arrives as an `Opaque` thing that has a name and nothing else. Whoever reads makes new objects of
+types that he knows, so that no object of the other side's making is ever touched.
 """
 
 from __future__ import annotations
 
-import json
+import ctypes
+import math
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
@@ -19,15 +20,23 @@ from typing import Any
 
 import numpy
 import torch
+from msgpack import ExtType, Packer, unpackb
 
 HEAD = struct.Struct("!II")
 LARGEST = 256 << 20  # bytes of a frame
+LARGEST_TEXT = 32 << 20  # bytes of its MessagePack, of which one makes up to 64 where it is read
 DEEPEST = 60  # lists in lists
 LONGEST = 1_000_000  # entries of a list
+LONGEST_INTEGER = 3_000  # hexadecimal digits; Python itself prints no more than 4,300 decimal ones
+
+#: extension types: what their bytes are is in `_Writer` and `_Reader`
+TENSOR, ARRAY, BYTES, OPAQUE, DTYPE, TUPLE, SET, COMPLEX, INTEGER, NAMED = range(10)
 
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
     torch.float32, torch.float64, torch.complex64, torch.complex128)}
+NUMBERED = list(DTYPES.values())
+NUMBERS = {dtype: number for number, dtype in enumerate(NUMBERED)}
 
 
 class Malformed(ValueError):
@@ -44,6 +53,10 @@ class Opaque:
         return self._text
 
 
+class Blob(bytes):
+    """Many bytes: they travel behind the MessagePack."""
+
+
 class Coder:
     """Writes and reads values.
 
@@ -53,150 +66,189 @@ class Coder:
 
     def __init__(self, known: Iterable[type] = ()):
         self.known = {cls.__name__: cls for cls in known}
+        self.fields = {cls: [field.name for field in fields(cls)] if is_dataclass(cls) else cls._fields
+                       for cls in self.known.values()}
         self.handles: dict[type, tuple[str, Callable[[Any], Any]]] = {}
         self.reading: dict[str, Callable[[Any], Any]] = {}
 
-    # -- writing ------------------------------------------------------------------------------------------------------
-
     def frame(self, value: Any) -> bytes:
         """`value` as the bytes of a frame. Raises Malformed where it is too large."""
-        blobs: list[bytes] = []
+        writer = _Writer(self)
         try:
-            text = json.dumps(self._plain(value, blobs, 0)).encode()
-        except RecursionError:
+            text = writer.packed(value)
+        except Malformed:
+            raise
+        except (RecursionError, ValueError):  # MessagePack has its own end
             raise Malformed("it is nested too deeply") from None
-        size = sum(map(len, blobs))
-        if len(text) + size > LARGEST:
+        size = sum(map(len, writer.blobs))
+        if len(text) + size > LARGEST or len(text) > LARGEST_TEXT:
             raise Malformed(f"it has {len(text) + size:,} bytes; at most {LARGEST:,} pass")
-        return b"".join((HEAD.pack(len(text), size), text, *blobs))
-
-    def _plain(self, value: Any, blobs: list[bytes], depth: int) -> Any:
-        kind = type(value)
-        if value is None or kind is bool or kind is int or kind is float or kind is str:
-            return value
-        if depth > DEEPEST:
-            raise Malformed(f"it is nested more than {DEEPEST} deep")
-        if kind is list:
-            return [self._plain(item, blobs, depth + 1) for item in value]
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value, blobs)
-        if kind in self.handles:
-            name, write = self.handles[kind]
-            return {"$": name, "of": self._plain(write(value), blobs, depth + 1)}
-        if known := next((name for name, cls in self.known.items() if kind is cls), None):
-            names = [field.name for field in fields(kind)] if is_dataclass(kind) else kind._fields
-            return {"$": known, "of": [self._plain(getattr(value, name), blobs, depth + 1) for name in names]}
-        for base in (bool, int, float, str):
-            if isinstance(value, base) and not isinstance(value, numpy.generic):
-                return base.__str__(value) if base is str else base(value)
-        if isinstance(value, (tuple, set, frozenset)):
-            name = "tuple" if isinstance(value, tuple) else "set"
-            return {"$": name, "of": [self._plain(item, blobs, depth + 1) for item in value]}
-        if isinstance(value, list):
-            return [self._plain(item, blobs, depth + 1) for item in value]
-        if isinstance(value, dict):
-            return {"$": "dict", "of": [[self._plain(key, blobs, depth + 1), self._plain(item, blobs, depth + 1)]
-                                        for key, item in value.items()]}
-        if isinstance(value, complex):
-            return {"$": "complex", "of": [value.real, value.imag]}
-        if isinstance(value, (bytes, bytearray)):
-            blobs.append(bytes(value))
-            return {"$": "bytes", "of": len(value)}
-        if isinstance(value, (numpy.ndarray, numpy.generic)):
-            return self._array(value, blobs)
-        if isinstance(value, torch.dtype):
-            return {"$": "dtype", "of": str(value).removeprefix("torch.")}
-        return {"$": "opaque", "of": [kind.__name__, text_of(value)]}
-
-    def _tensor(self, tensor: torch.Tensor, blobs: list[bytes]) -> dict[str, Any]:
-        name = str(tensor.dtype).removeprefix("torch.")
-        if name not in DTYPES or tensor.layout != torch.strided or tensor.device.type == "meta":
-            return {"$": "opaque", "of": ["Tensor", f"a tensor of dtype {name}, {tensor.layout}, on {tensor.device}"]}
-        plain = tensor.detach().cpu().contiguous().reshape(-1)
-        blobs.append(plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b"")
-        return {"$": "tensor", "of": [name, list(tensor.shape), str(tensor.device)]}
-
-    def _array(self, array: numpy.ndarray | numpy.generic, blobs: list[bytes]) -> dict[str, Any]:
-        if array.dtype.kind not in "biufc":
-            return {"$": "opaque", "of": [type(array).__name__, f"an array of dtype {array.dtype}"]}
-        blobs.append(numpy.ascontiguousarray(array).tobytes())
-        scalar = isinstance(array, numpy.generic)
-        return {"$": "array", "of": [array.dtype.str, list(array.shape), scalar]}
-
-    # -- reading ------------------------------------------------------------------------------------------------------
+        return b"".join((HEAD.pack(len(text), size), text, *writer.blobs))
 
     def value(self, text: bytes, rest: bytes) -> Any:
         """What the two parts of a frame say. Raises Malformed where they say nothing in this language."""
+        if len(text) > LARGEST_TEXT:
+            raise Malformed(f"it has {len(text):,} bytes but for tensors; at most {LARGEST_TEXT:,} pass")
         try:
-            return self._read(json.loads(text), _Blobs(rest), 0)
+            return _Reader(self, rest).unpacked(text)
         except Malformed:
             raise
         except Exception as error:
             raise Malformed(f"{type(error).__name__}: {str(error)[:200]}") from None
 
-    def _read(self, value: Any, blobs: _Blobs, depth: int) -> Any:
-        if depth > 3 * DEEPEST:
+
+class _Writer:
+    """Writes one frame.  blobs: the bytes behind the MessagePack."""
+
+    def __init__(self, coder: Coder):
+        self.coder, self.blobs, self.depth = coder, [], 0
+
+    def packed(self, value: Any) -> bytes:
+        shallow(value, DEEPEST - self.depth)
+        self.depth += 1
+        packer = Packer(default=self._other, strict_types=True, unicode_errors="surrogatepass", buf_size=1 << 12)
+        text = packer.pack(value)
+        self.depth -= 1
+        return text
+
+    def _other(self, value: Any) -> Any:
+        """What isn't MessagePack's own, as something that is."""
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if kind in self.coder.handles:
+            name, write = self.coder.handles[kind]
+            return ExtType(NAMED, self.packed([name, write(value)]))
+        if kind in self.coder.fields:
+            return ExtType(NAMED, self.packed([kind.__name__, [getattr(value, name) for name in self.coder.fields[kind]]]))
+        if kind is int:
+            return ExtType(INTEGER, hex(value).encode()) if value.bit_length() < 4 * LONGEST_INTEGER else \
+                self._opaque("int", f"an integer of {value.bit_length():,} bits")
+        if not isinstance(value, numpy.generic):
+            for base in (bool, int, float, str, list, dict):
+                if isinstance(value, base):
+                    return base.__str__(value) if base is str else base(value)
+        if isinstance(value, (tuple, set, frozenset)):
+            return ExtType(TUPLE if isinstance(value, tuple) else SET, self.packed(list(value)))
+        if isinstance(value, complex):
+            return ExtType(COMPLEX, struct.pack("!dd", value.real, value.imag))
+        if isinstance(value, bytes):
+            return self._blob(BYTES, b"", value)
+        if isinstance(value, (numpy.ndarray, numpy.generic)):
+            return self._array(value)
+        if isinstance(value, torch.dtype):
+            return ExtType(DTYPE, str(value).removeprefix("torch.").encode())
+        return self._opaque(kind.__name__, text_of(value))
+
+    def _opaque(self, name: str, text: str) -> ExtType:
+        return ExtType(OPAQUE, self.packed([name, text]))
+
+    def _blob(self, code: int, about: bytes, data: bytes) -> ExtType:
+        self.blobs.append(data)
+        return ExtType(code, struct.pack("!Q", len(data)) + about)
+
+    def _tensor(self, tensor: torch.Tensor) -> ExtType:
+        number = NUMBERS.get(tensor.dtype)
+        if number is None or tensor.layout != torch.strided or tensor.device.type == "meta":
+            name = str(tensor.dtype).removeprefix("torch.")
+            return self._opaque("Tensor", f"a tensor of dtype {name}, {tensor.layout}, on {tensor.device}")
+        try:
+            data = bytes_of(tensor)
+        except Exception as error:  # of a class of the student's, or one without memory
+            return self._opaque("Tensor", f"a tensor that can't be read: {text_of(error)}")
+        return self._blob(TENSOR, struct.pack(f"!B{tensor.dim()}Q", number, *tensor.shape), data)
+
+    def _array(self, array: numpy.ndarray | numpy.generic) -> ExtType:
+        if array.dtype.kind not in "biufc":
+            return self._opaque(type(array).__name__, f"an array of dtype {array.dtype}")
+        about = self.packed([array.dtype.str, list(array.shape), isinstance(array, numpy.generic)])
+        return self._blob(ARRAY, about, numpy.ascontiguousarray(array).tobytes())
+
+
+class _Reader:
+    """Reads one frame, whose bytes behind the MessagePack are `rest`; they are taken from the front."""
+
+    def __init__(self, coder: Coder, rest: bytes):
+        self.coder, self.rest, self.at, self.depth = coder, rest, 0, 0
+
+    def unpacked(self, text: bytes) -> Any:
+        self.depth += 1
+        value = unpackb(text, ext_hook=self._other, strict_map_key=False, unicode_errors="surrogatepass",
+                        max_array_len=LONGEST, max_map_len=LONGEST)
+        self.depth -= 1
+        shallow(value, DEEPEST - self.depth)
+        return value
+
+    def _other(self, code: int, data: bytes) -> Any:
+        """What an extension type stands for."""
+        if self.depth > DEEPEST:
             raise Malformed("it is nested too deeply")
-        if isinstance(value, list):
-            if len(value) > LONGEST:
-                raise Malformed(f"a list has {len(value):,} entries; at most {LONGEST:,} pass")
-            return [self._read(item, blobs, depth + 1) for item in value]
-        if not isinstance(value, dict):
-            return value
-        name, of = value["$"], value["of"]
-        if name == "tensor":
-            return blobs.tensor(*of)
-        if name == "array":
-            return blobs.array(*of)
-        if name == "bytes":
-            return blobs.take(of)
-        if name == "opaque":
-            return opaque(*of)
-        if name == "dtype":
-            return DTYPES[of]
-        parts = self._read(of, blobs, depth + 1)
-        if name in self.reading:
-            return self.reading[name](parts)
-        if name in self.known:
-            return self.known[name](*parts)
-        return {"tuple": tuple, "set": set, "dict": dict, "complex": lambda pair: complex(*pair)}[name](parts)
+        if code == TENSOR:
+            size, number = struct.unpack_from("!QB", data)
+            return self._tensor(self._take(size), NUMBERED[number], struct.unpack_from(f"!{(len(data) - 9) // 8}Q", data, 9))
+        if code == NAMED:
+            name, of = self.unpacked(data)
+            return self.coder.reading[name](of) if name in self.coder.reading else self.coder.known[name](*of)
+        if code in (TUPLE, SET):
+            return (tuple if code == TUPLE else set)(self.unpacked(data))
+        if code == DTYPE:
+            return DTYPES[data.decode()]
+        if code == INTEGER and len(data) <= LONGEST_INTEGER + 3:
+            return int(data, 16)
+        if code == COMPLEX:
+            return complex(*struct.unpack("!dd", data))
+        if code == OPAQUE:
+            return opaque(*self.unpacked(data))
+        if code == BYTES:
+            return self._take(*struct.unpack("!Q", data))
+        if code == ARRAY:
+            return self._array(self._take(*struct.unpack_from("!Q", data)), *self.unpacked(data[8:]))
+        raise Malformed(f"there is no type {code}")
 
-
-class _Blobs:
-    """The bytes behind the JSON, taken from the front."""
-
-    def __init__(self, rest: bytes):
-        self.rest, self.at = rest, 0
-
-    def take(self, size: int) -> bytes:
-        if type(size) is not int or not 0 <= size <= len(self.rest) - self.at:
+    def _take(self, size: int) -> bytes:
+        if size > len(self.rest) - self.at:
             raise Malformed("it is shorter than it says")
         self.at += size
         return self.rest[self.at - size:self.at]
 
-    def tensor(self, name: str, shape: list[int], device: str) -> torch.Tensor:
-        dtype, numel = DTYPES[name], count(shape)
-        data = self.take(numel * dtype.itemsize)
-        if not numel:
+    def _tensor(self, data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+        if len(shape) > 64 or len(data) != math.prod(shape) * dtype.itemsize:
+            raise Malformed(f"no shape of {len(data):,} bytes: {str(shape)[:200]}")
+        if not data:
             return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
+        return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
 
-    def array(self, dtype: str, shape: list[int], scalar: bool) -> Any:
+    def _array(self, data: bytes, dtype: str, shape: list[int], scalar: bool) -> Any:
         kind = numpy.dtype(dtype)
         if kind.kind not in "biufc":
             raise Malformed(f"no dtype of an array: {dtype!r}")
-        array = numpy.frombuffer(self.take(count(shape) * kind.itemsize), dtype=kind).reshape(shape).copy()
+        array = numpy.frombuffer(data, dtype=kind).reshape(shape).copy()
         return array[()] if scalar else array
 
 
-def count(shape: list[int]) -> int:
-    """The number of elements, of a shape that may be anything."""
-    if len(shape) > 64 or not all(type(size) is int and 0 <= size <= LARGEST for size in shape):
-        raise Malformed(f"no shape: {str(shape)[:200]}")
-    numel = 1
-    for size in shape:
-        numel *= size
-    return numel
+def shallow(value: Any, levels: int) -> None:
+    """Raise Malformed where lists and dictionaries are nested more deeply than that."""
+    if type(value) is list:
+        inner = value
+    elif type(value) is dict:
+        inner = [*value, *value.values()]
+    else:
+        return
+    if levels <= 0:
+        raise Malformed(f"it is nested more than {DEEPEST} deep")
+    for item in inner:
+        if type(item) is list or type(item) is dict:
+            shallow(item, levels - 1)
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """The bytes of its elements, in the order of its shape."""
+    simple = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_complex() \
+        and not tensor.is_neg()
+    if simple and (address := tensor.data_ptr()):
+        return ctypes.string_at(address, tensor.nbytes)
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
 
 
 def opaque(name: str, text: str) -> Opaque:
