@@ -26,7 +26,7 @@ PATIENCE = 60.0  # s for which there may be no worker at all
 TICK = 1.0  # s between two looks at the workers
 AHEAD = 2  # submissions sent for each that can be graded at the time, so that the next one is there
 AGAIN = "what was graded is recorded: run it again to go on"
-START = "in a checkout of the course, .venv/bin/python -m dask"
+START = "in a checkout of the course: .venv/bin/python -m dask"
 
 
 def graded(job: Job, submissions: Sequence[Submission], address: str) -> Iterator[Result]:
@@ -43,8 +43,7 @@ def connected(address: str) -> Iterator[Client]:
     try:
         client = Client(address, timeout=REACHED, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        raise CourseError(f"no Dask scheduler answers at {address}; start one with {START} scheduler, "
-                          "which says its address") from error
+        raise CourseError(f"no Dask scheduler answers at {address}; start one {START} scheduler") from error
     try:
         yield client
     finally:
@@ -57,7 +56,7 @@ def check(client: Client, address: str, job: Job) -> None:
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError as error:
-        raise CourseError(f"the scheduler at {address} has no workers; start some with {START} worker {address}") from error
+        raise CourseError(f"the scheduler at {address} has no workers; start some {START} worker {address}") from error
     told = client.run(remote.about, job.unsafe, on_error="return")
     try:
         told["the scheduler"] = client.run_on_scheduler(remote.about, True)
@@ -88,7 +87,7 @@ def lanes(client: Client, needed: dict[str, float]) -> int:
 def amiss(theirs: dict[str, str] | Exception) -> str:
     """What a machine lacks that told this about itself; "" when it can grade."""
     if isinstance(theirs, Exception):
-        return f"{type(theirs).__name__}: {theirs}; it has to be started {START} …"
+        return f"{type(theirs).__name__}: {theirs}; start it {START} …"
     other = [f"{name} {theirs.get(name)}, here {version}" for name, version in remote.versions().items()
              if theirs.get(name) != version]
     return "; ".join(other) or theirs.get("sandbox", "")

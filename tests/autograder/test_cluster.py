@@ -21,7 +21,7 @@ from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.grade import grade
 from autograder.limits import Limits
-from autograder.outcome import GRADED, LIMITED, PERSON, Outcome
+from autograder.outcome import LIMITED, PERSON, Outcome
 from autograder.workers import TRIED, TRIES
 
 pytestmark = [pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing())),
@@ -57,17 +57,20 @@ def test_the_corpus_ends_on_dask_as_it_does_here(tmp_path, cluster):
     assert all(pages)
 
 
-def test_what_a_worker_had_that_was_killed_is_graded_by_another(tmp_path, course, cluster, monkeypatch):
-    """And here it isn't graded once more: both say by the same digest whether a submission has changed."""
-    hand_in(course, tmp_path / "samples", "ada", "eve")
-    (course.submitted / "odd" / "tiny").mkdir(parents=True)  # without a notebook
-    process = command(course, "grade", "tiny", "--scheduler", cluster.address, "--cell-seconds", "5")
-    until(lambda: [desk for desk in cluster.grading() if sandboxes(desk)])[0].parent().kill()
-    _, said = process.communicate(timeout=dask_cluster.SLOW)
-    assert process.returncode == 0, said
-    monkeypatch.setattr(grading, "graded", lambda job, submissions, workers: (pytest.fail(str(it)) for it in submissions))
-    outcomes = grade(course, "tiny", limits=Limits(cell=5))
-    assert [(outcome.kind, outcome.total) for outcome in outcomes] == [(GRADED, 10), (LIMITED, 7), (PERSON, 0)]
+def test_where_there_is_no_scheduler_that_is_said(tmp_path, course, monkeypatch):
+    hand_in(course, tmp_path / "samples", "ada")
+    monkeypatch.setattr(on_dask, "REACHED", 0.5)
+    for address in ("tcp://127.0.0.1:9", "nowhere", "http://127.0.0.1:9"):
+        with pytest.raises(CourseError, match=f"no Dask scheduler answers at {address}; start one"):
+            grade(course, "tiny", scheduler=address)
+
+
+def test_workers_of_another_version_are_named(tmp_path, course, cluster, monkeypatch):
+    hand_in(course, tmp_path / "samples", "ada")
+    monkeypatch.setattr(remote, "versions", lambda: {"Python": "2.7", "the course": "older"})
+    with pytest.raises(CourseError, match="\n  tcp://127.0.0.1.*: Python 3.*, here 2.7; the course .*, here") as caught:
+        grade(course, "tiny", scheduler=cluster.address)
+    assert "the scheduler: Python" in str(caught.value)
 
 
 def test_a_submission_costs_three_workers_at_most(tmp_path, course, cluster):
@@ -85,11 +88,12 @@ def test_a_submission_costs_three_workers_at_most(tmp_path, course, cluster):
 
 
 def test_ctrl_c_ends_what_runs_on_the_workers(tmp_path, course, cluster):
-    hand_in(course, tmp_path / "samples", "ada", "eve")
+    hand_in(course, tmp_path / "samples", "eve")
+    (course.submitted / "odd" / "tiny").mkdir(parents=True)  # without a notebook
     process = command(course, "grade", "tiny", "--scheduler", cluster.address, "--cell-seconds", "600")
-    until(lambda: course.outcome("tiny", "ada").exists())
+    until(lambda: course.outcome("tiny", "odd").exists())
     running = until(cluster.grading)
-    inside = [child for desk in running for child in sandboxes(desk)]
+    inside = until(lambda: sandboxes(running[0]))
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=dask_cluster.SLOW)
     assert process.returncode == 130 and "run it again to go on" in said
@@ -97,20 +101,29 @@ def test_ctrl_c_ends_what_runs_on_the_workers(tmp_path, course, cluster):
     assert not course.outcome("tiny", "eve").exists()
 
 
-def test_where_there_is_no_scheduler_that_is_said(tmp_path, course, monkeypatch):
-    hand_in(course, tmp_path / "samples", "ada")
-    monkeypatch.setattr(on_dask, "REACHED", 0.5)
-    for address in ("tcp://127.0.0.1:9", "nowhere", "http://127.0.0.1:9"):
-        with pytest.raises(CourseError, match=f"no Dask scheduler answers at {address}; start one"):
-            grade(course, "tiny", scheduler=address)
+def test_what_a_worker_had_that_was_killed_is_graded_by_another(tmp_path, course, cluster, monkeypatch):
+    """And here it isn't graded once more: both say by the same digest whether a submission has changed."""
+    hand_in(course, tmp_path / "samples", "eve")
+    (course.submitted / "odd" / "tiny").mkdir(parents=True)  # without a notebook
+    process = command(course, "grade", "tiny", "--scheduler", cluster.address, "--cell-seconds", "3")
+    until(cluster.grading)[0].parent().kill()
+    _, said = process.communicate(timeout=dask_cluster.SLOW)
+    assert process.returncode == 0, said
+    monkeypatch.setattr(grading, "graded", lambda job, submissions, workers: (pytest.fail(str(it)) for it in submissions))
+    outcomes = grade(course, "tiny", limits=Limits(cell=3.0))
+    assert [(outcome.kind, outcome.total) for outcome in outcomes] == [(LIMITED, 7), (PERSON, 0)]
 
 
-def test_workers_of_another_version_are_named(tmp_path, course, cluster, monkeypatch):
+def test_a_lab_that_asks_for_a_gpu_needs_workers_that_offer_one(tmp_path, course, cluster):
+    course.source("tiny").write_text(NEEDS_GPU + course.source("tiny").read_text())
     hand_in(course, tmp_path / "samples", "ada")
-    monkeypatch.setattr(remote, "versions", lambda: {"Python": "2.7", "the course": "older"})
-    with pytest.raises(CourseError, match="\n  tcp://127.0.0.1.*: Python 3.*, here 2.7; the course .*, here") as caught:
+    with pytest.raises(CourseError, match="tiny asks for a GPU, and no worker .* offers one"):
         grade(course, "tiny", scheduler=cluster.address)
-    assert "the scheduler: Python" in str(caught.value)
+    cluster.add("--resources", "GPU=1", CUDA_VISIBLE_DEVICES="")
+    with on_dask.connected(cluster.address) as client:
+        until(lambda: on_dask.lanes(client, {"GPU": 1}))
+    with pytest.raises(CourseError, match="tiny asks for a GPU, and this machine has none"):  # so it went to that worker
+        grade(course, "tiny", scheduler=cluster.address)
 
 
 def test_without_workers_without_their_sandboxes_and_when_the_scheduler_goes(tmp_path, course, monkeypatch):
@@ -119,7 +132,7 @@ def test_without_workers_without_their_sandboxes_and_when_the_scheduler_goes(tmp
     (tmp_path / "cluster").mkdir()
     cluster = Cluster(tmp_path / "cluster")
     try:
-        with pytest.raises(CourseError, match="has no workers; start some with .*dask worker tcp://"):
+        with pytest.raises(CourseError, match="has no workers; start some in a checkout.* -m dask worker tcp://"):
             grade(course, "tiny", scheduler=cluster.address)
         cluster.add(PATH="/nowhere")
         monkeypatch.undo()
@@ -133,16 +146,6 @@ def test_without_workers_without_their_sandboxes_and_when_the_scheduler_goes(tmp
         assert process.returncode == 2 and f"the scheduler at {cluster.address} has gone" in said
     finally:
         cluster.close()
-
-
-def test_a_lab_that_asks_for_a_gpu_needs_workers_that_offer_one(tmp_path, course, cluster):
-    course.source("tiny").write_text(NEEDS_GPU + course.source("tiny").read_text())
-    hand_in(course, tmp_path / "samples", "ada")
-    with pytest.raises(CourseError, match="tiny asks for a GPU, and no worker .* offers one"):
-        grade(course, "tiny", scheduler=cluster.address)
-    cluster.add("--resources", "GPU=1", CUDA_VISIBLE_DEVICES="")
-    with pytest.raises(CourseError, match="tiny asks for a GPU, and this machine has none"):  # so it went to that worker
-        grade(course, "tiny", scheduler=cluster.address)
 
 
 def sandboxes(process: psutil.Process) -> list[psutil.Process]:
