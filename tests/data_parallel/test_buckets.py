@@ -57,8 +57,9 @@ def test_a_bucket_is_of_one_dtype():
         ddp = DistributedDataParallel(model, comm)
         x = torch.full((1, 2), comm.rank + 1.0)
         model[2](model[1](model[0](x).double()).float()).sum().backward()
-        return [(bucket.dtype, len(bucket.names)) for bucket in ddp.buckets], model[2].bias.grad
+        return [(bucket.dtype, len(bucket.names)) for bucket in ddp.buckets], model[2].bias.grad, repr(ddp.buckets)
 
-    for buckets, gradient in simulate(run, [None] * 2).results:
+    for buckets, gradient, text in simulate(run, [None] * 2).results:
+        assert text == "[Bucket(0: 4 gradients, 48 bytes), Bucket(1: 2 gradients, 48 bytes)]"
         assert sorted(buckets, key=str) == [(torch.float32, 4), (torch.float64, 2)]
         assert gradient.tolist() == [1, 1]

@@ -89,10 +89,16 @@ def test_live_bytes_are_the_formula(stage, dtype):
 
 
 def test_live_bytes_on_gloo():
-    run = launch(watched, [(3, torch.bfloat16, 1, {})] * 3, backend="gloo")
-    for moments, flats in run.results:
-        for found, formula, size in zip(moments[1, "backward"][0], zero.memory(257, 3, 3), (2, 2, 12, 0), strict=True):
-            assert abs(found - formula) <= flats * size
+    run = launch(watched_in_all_stages, [None] * 3, backend="gloo")
+    for of_rank in run.results:
+        for stage, (moments, flats) in enumerate(of_rank, 1):
+            live, formulas = moments[1, "backward"][0], zero.memory(257, 3, stage)
+            for found, formula, size in zip(live, formulas, (2, 2, 12, 0), strict=True):
+                assert abs(found - formula) <= flats * size
+
+
+def watched_in_all_stages(comm, _):
+    return [watched(comm, (stage, torch.bfloat16, 2, {})) for stage in (1, 2, 3)]
 
 
 def test_offloaded_state_is_not_in_the_ranks_memory():

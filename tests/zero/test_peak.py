@@ -18,10 +18,10 @@ gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch.cuda has n
 def predicted(stage, width):
     """Model states by the formula, and what is on its way beside them, in layers of 2 bytes a parameter.
 
-    Stage 1: the gradient that autograd has just made. Stage 2: that, and a bucket. Stage 3: that, a unit's gradient, the
-    unit in use and the one ahead. (Without overlap: a bucket is reduced before the next is filled.)
+    Stage 1: the gradient that autograd has just made. Stage 2: that, and a bucket. Stage 3: that, the unit in use and the
+    one ahead. (Without overlap: a bucket, or a unit's gradient, is reduced before the next is there.)
     """
-    return zero.memory(LAYERS * width**2, RANKS, stage).total + {1: 1, 2: 2, 3: 4}[stage] * 2 * width**2
+    return zero.memory(LAYERS * width**2, RANKS, stage).total + {1: 1, 2: 2, 3: 3}[stage] * 2 * width**2
 
 
 def train(comm, given):

@@ -160,6 +160,35 @@ def test_no_more_units_are_whole_than_the_one_in_use_and_those_ahead(prefetch):
         assert seen == [("forward", i, list(range(i, min(5, i + 1 + prefetch)))) for i in range(5)]
 
 
+def test_a_whole_gradient_is_made_when_the_one_before_it_has_been_reduced():
+    """Until then a unit's gradients stay as autograd has made them, which takes no more than once their bytes."""
+    def look(comm, _):
+        model = seeded(lambda: nn.Sequential(*(layer() for _ in range(5))))
+        engine, there = zero.shard(comm, model, SGD, 3), []
+        for gradient in engine.gradients:
+            gradient.fill = lambda fill=gradient.fill: (
+                there.append([g.whole is not None for g in engine.gradients]), fill())[1]
+        engine.backward(engine(x_of(comm.rank)).square().mean())
+        return there
+
+    for ranks in (1, 2):
+        for there in simulate(look, [None] * ranks).results:
+            assert there == [[False] * 5] * 5
+
+
+def test_gradients_of_a_step_that_is_not_made_are_forgotten():
+    def look(comm, _):
+        engine = zero.shard(comm, seeded(lambda: nn.Sequential(layer(), layer())), SGD, 3)
+        engine.gradients[0].hold(0, torch.ones(WIDTH, WIDTH, dtype=torch.float64))
+        held = zero.live(engine).gradients
+        engine.zero_grad()
+        return held, zero.live(engine).gradients, comm.world.trace
+
+    for held, left, trace in simulate(look, [None]).results:
+        assert (held, left) == (8 * WIDTH**2, 0)
+        assert [e.kind for e in trace if e.label == "gradients"] == ["alloc", "free"]
+
+
 def test_what_is_not_gathered_takes_no_memory_and_has_no_shape():
     def look(comm, _):
         model = nn.Sequential(layer(), layer())

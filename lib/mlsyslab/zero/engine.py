@@ -118,6 +118,10 @@ class Engine:
         for gradient in self.gradients:
             gradient.came.clear()
 
+    def _take(self, gradient: Gradient, i: int, found: torch.Tensor) -> None:
+        """The gradient of one parameter is there."""
+        gradient.add(i, found)
+
     def _came(self, gradient: Gradient) -> None:
         """One more parameter's gradient is there."""
 
@@ -135,7 +139,7 @@ class Engine:
 
         def take(parameter: nn.Parameter) -> None:
             found, parameter.grad = parameter.grad, None
-            gradient.add(i, found)
+            self._take(gradient, i, found)
             self._came(gradient)
 
         return take

@@ -20,6 +20,7 @@ class Gradient:
         self.flat, self.ledger = flat, ledger
         self.whole: torch.Tensor | None = None
         self.shard: torch.Tensor | None = None
+        self.held: dict[int, torch.Tensor] = {}  # gradients that are not in `whole` yet, by number of the parameter
         self.filled: set[int] = set()  # the parameters whose gradient is in `whole`
         self.came: set[int] = set()  # … and has come since this backward began
 
@@ -33,6 +34,18 @@ class Gradient:
         self.filled.add(i)
         self.came.add(i)
 
+    def hold(self, i: int, gradient: torch.Tensor) -> None:
+        """Take in the gradient of parameter number i as autograd has made it; it is put into `whole` by `fill`.
+
+        So `whole` needs its memory no earlier than that, when the one before it has been reduced.
+        """
+        if i in self.held:
+            self.held[i] += gradient
+        else:
+            self.held[i] = gradient
+            self.ledger.take("gradients", gradient.nbytes)
+        self.came.add(i)
+
     @property
     def complete(self) -> bool:
         """Whether the gradients of all parameters have come."""
@@ -41,6 +54,8 @@ class Gradient:
     def fill(self) -> torch.Tensor:
         """`whole`, with zeros for parameters that the loss doesn't depend on."""
         whole = self.room()
+        for i in list(self.held):
+            self.add(i, self._release(i))
         for i in set(range(len(self.flat.parameters))) - self.filled:
             self.flat.place(i, whole).zero_()
         return whole
@@ -74,6 +89,12 @@ class Gradient:
             self.ledger.give("gradients", self.shard.nbytes)
         self.shard = None
         self.filled.clear()
+        for i in list(self.held):
+            self._release(i)
+
+    def _release(self, i: int) -> torch.Tensor:
+        self.ledger.give("gradients", self.held[i].nbytes)
+        return self.held.pop(i)
 
     def _drop_whole(self) -> None:
         self.ledger.give("gradients", self.whole.nbytes)
@@ -81,4 +102,4 @@ class Gradient:
         self.filled.clear()
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        return (tensor for tensor in (self.whole, self.shard) if tensor is not None)
+        return (tensor for tensor in (self.whole, self.shard, *self.held.values()) if tensor is not None)

@@ -155,6 +155,9 @@ class Stage3(Engine):
         if unit.uses <= 0:  # else it was run several times, and the rest of its gradient is still to come
             self._reduce(unit)
 
+    def _take(self, gradient: Gradient, i: int, found: torch.Tensor) -> None:
+        gradient.hold(i, found)
+
     def _reduce(self, unit: Unit) -> None:
         """Sum up the gradients of `unit` over all ranks, and keep this rank's shard."""
         if unit not in self.unreduced:
