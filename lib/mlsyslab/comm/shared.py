@@ -1,9 +1,9 @@
 """Messages between ranks of one machine, through shared memory.
 
 A message costs two copies, into a block that both ranks have mapped and out of it, where a socket costs the same copies
-and the network stack besides. Nothing has a name on disk: blocks are pieces of an anonymous file (`memfd_create`), the
-notes that announce them go through a pipe, and a peer opens both through `/proc/<pid>/fd`. So nothing can stay behind,
-however a rank ends.
+and the network stack besides; what is combined is read right from the block. Nothing has a name on disk: blocks are pieces
+of an anonymous file (`memfd_create`), the notes that announce them go through a pipe, and a peer opens both through
+`/proc/<pid>/fd`. So nothing can stay behind, however a rank ends.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from mlsyslab.comm.note import Note, cut
 
 _HEADER = 64  # of a block: its first byte says whether the receiver still needs it
 _CHUNK = 1 << 26  # bytes that are mapped at once
-_PIPE = 1 << 20
-_READ = 1 << 16
+_PIPE = 1 << 20  # bytes that a pipe is to hold
+_READ = 1 << 16  # and that are read of it at once
 
 
 def available() -> bool:

@@ -13,6 +13,7 @@ from torch import nn
 from mlsyslab.collectives import broadcast, ring
 from mlsyslab.comm import Communicator
 from mlsyslab.comm.connect import give_back_freed_memory
+from mlsyslab.data_parallel.buckets import PART
 from mlsyslab.zero.clip import clip_grad_norm
 from mlsyslab.zero.flat import Flat, Named
 from mlsyslab.zero.gradient import Gradient
@@ -170,10 +171,6 @@ def _start_alike(comm: Communicator, flats: Sequence[Flat], model: nn.Module) ->
         tensor.copy_(broadcast(comm, tensor))
 
 
-#: Bytes of each rank's part that travel at one time between CPUs, where messages on their way take memory of their own.
-STRIPE = 1 << 18
-
-
 def reduce_scatter(comm: Communicator, whole: torch.Tensor, lengths: Sequence[int], label: str) -> None:
     """Sum up `whole` over all ranks, in place: rank r's part on rank r."""
     start = comm.now()
@@ -197,5 +194,5 @@ def stripes(whole: torch.Tensor, lengths: Sequence[int]) -> Iterator[list[torch.
 
 
 def _stripe(whole: torch.Tensor) -> int:
-    """Elements that travel at one time."""
-    return max(1, whole.numel() if whole.is_cuda else STRIPE // whole.itemsize)
+    """Elements of each rank's part that travel at one time: few between CPUs, where what is on its way takes memory."""
+    return max(1, whole.numel() if whole.is_cuda else PART // whole.itemsize)
