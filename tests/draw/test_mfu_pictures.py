@@ -103,7 +103,7 @@ RUNS = [*itertools.product(utilization.MODELS, (2048, 8192), ("A100", "H100", "B
 def test_the_same_run_told_in_other_ways(model, sequence, on):
     """Each way by its own definition, from parameters, shape and speed."""
     config = utilization._config(model, sequence)
-    speed, devices, name = utilization.speeds(model)[1], 8, utilization.DEVICES[on]
+    speed, devices, name = utilization.speed(model, 0.25), 8, utilization.DEVICES[on]
     run, ways = utilization.figures(config, speed, name, devices)
     told = {way.how.split(":")[0].split(",")[0]: way.share for way in ways}
     dense = peak(name, "bf16").flops
@@ -136,7 +136,7 @@ def test_more_devices_at_the_same_speed_have_the_same_mfu():
 
 def test_more_than_all_is_called_impossible():
     fast, slow = (utilization.told("LLaMA 3, 8 billion", speed, 8192, "A100", 8).svg()
-                  for speed in (utilization.speeds("LLaMA 3, 8 billion")[i] for i in (-1, 0)))
+                  for speed in (utilization.speed("LLaMA 3, 8 billion", share) for share in (1.5, 0.1)))
     assert "more than all is impossible" in fast and "impossible" not in slow
 
 

@@ -26,17 +26,20 @@ CSS = STYLE + ".mls .sum{stroke:var(--ink)}.mls .whole{stroke:var(--soft);stroke
 def calculator(models: Sequence[str] = tuple(MODELS), sequences: Sequence[int] = (2048, 8192),
                on: Sequence[str] = ("A100", "H100", "B200"), devices: Sequence[int] = (8, 1024)) -> VBox:
     """A widget: the MFU of a run by model, sequence, device, number of devices and speed, and what else is made of it."""
-    start = {"sequence": 8192, "device": "H100", "tokens a second": speeds(models[0])[-2]}
-    return explore(lambda **run: told(*run.values()), menus=["model", "device"], start=start,
-                   model=list(models), **{"tokens a second": lambda model: named(speeds(model))}, sequence=named(sequences),
-                   device=list(on), devices=named(devices))
+    pace = "tokens a second"
+
+    def frame(model: str, sequence: int, device: str, devices: int, **at: float) -> Picture:
+        return told(model, speed(model, at[pace]), sequence, device, devices)
+
+    return explore(frame, menus=["model", "device"], start={"sequence": 8192, "device": "H100", pace: 1.0},
+                   model=list(models), **{pace: lambda model: {f"{speed(model, share):,}": share for share in SPEEDS}},
+                   sequence=named(sequences), device=list(on), devices=named(devices))
 
 
-def speeds(model: str) -> list[int]:
-    """Tokens a second on one device, with two digits."""
-    config = _config(model, 2048)
-    at_peak = peak("A100 SXM 80GB", "bf16").flops / flops_per_token(config)
-    return [int(float(f"{share * at_peak:.2g}")) for share in SPEEDS]
+def speed(model: str, share: float) -> int:
+    """Tokens a second on one device, with two digits; share: one of `SPEEDS`."""
+    at_peak = peak("A100 SXM 80GB", "bf16").flops / flops_per_token(_config(model, 2048))
+    return int(float(f"{share * at_peak:.2g}"))
 
 
 def _config(model: str, sequence: int) -> Config:
