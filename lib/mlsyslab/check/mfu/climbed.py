@@ -15,7 +15,7 @@ from mlsyslab.mfu.ladder import CPU_SIZES, GPU_SIZES
 from mlsyslab.mfu.recorded import FOLDER
 
 #: For a lab: a look at each rung rather than a measurement to publish.
-SHORT = Limits(last=15, rung=0.08, matmul=0.15)
+SHORT = Limits(last=15, rung=0.15, matmul=0.3)
 
 SIZES = {size.name: size for size in (*GPU_SIZES, *CPU_SIZES)}
 #: Rungs that compute every block a second time.
