@@ -433,7 +433,7 @@ def audited(claim, *, flops=None, seconds=None, peak=None, devices=None):
     return {"mfu": claim["tokens"] * found / taken / most, "error": error}
 
 
-@wrong("audit", "the peak is the one with sparsity")
+@wrong("audit", "The peak is the one with sparsity")
 def audit_with_sparse_peaks(claim):
     return audited(claim, peak=2 * PEAKS[claim["device"]][claim["precision"]])
 
@@ -443,12 +443,12 @@ def audit_of_hfu(claim):
     return audited(claim, flops=6 * claim["multiplied"] + claim["attention"] + claim["recomputed"])
 
 
-@wrong("audit", "the embedding at the input is counted")
+@wrong("audit", "The embedding at the input is counted")
 def audit_with_the_embedding(claim):
     return audited(claim, flops=6 * (claim["multiplied"] + claim["embedding"]) + claim["attention"])
 
 
-@wrong("audit", "the steps of the warm-up are in the mean")
+@wrong("audit", "The steps of the warm-up are in the mean")
 def audit_of_the_mean(claim):
     return audited(claim, seconds=statistics.mean(claim["seconds"]))
 
@@ -458,7 +458,7 @@ def audit_of_the_warm_mean(claim):
     return audited(claim, seconds=statistics.mean(claim["seconds"][claim["warm_up"]:]))
 
 
-@wrong("audit", "the peak is that of another precision")
+@wrong("audit", "The peak is that of another precision")
 def audit_in_bf16_always(claim):
     return audited(claim, peak=PEAKS[claim["device"]]["bf16"])
 

@@ -61,7 +61,7 @@ class Audit(Fields):
         if field == "error":
             return [(error, told(claim, error)) for error in (None, *ERRORS)]
         return [
-            *((value, f"{'That is what is claimed, and it is wrong: ' if error == error_of(claim) else ''}{MISTAKES[error]}")
+            *((value, f"{'That is what is claimed, and it is wrong. ' if error == error_of(claim) else ''}{MISTAKES[error]}")
               for error, value in sorted(readings(claim), key=lambda reading: reading[0] != "precision") if error),
             (utilization(claim, seconds=statistics.mean(behind)), "Take the median of those behind the warm-up, not their "
                                                                   "mean."),
@@ -83,11 +83,11 @@ class Audit(Fields):
 
 #: What is wrong with each, in words.
 MISTAKES = {
-    "sparse": "the peak is the one with sparsity; a training step multiplies dense matrices.",
-    "precision": "the peak is that of another precision than the products are computed in.",
-    "recomputation": "what is computed a second time is counted, too: that is HFU.",
-    "embedding": "the embedding at the input is counted: a token looks up its row, which is no product.",
-    "warm-up": "the steps of the warm-up are in the mean.",
+    "sparse": "The peak is the one with sparsity; a training step multiplies dense matrices.",
+    "precision": "The peak is that of another precision than the products are computed in.",
+    "recomputation": "What is computed a second time is counted, too: that is HFU.",
+    "embedding": "The embedding at the input is counted: a token looks up its row, which is no product.",
+    "warm-up": "The steps of the warm-up are in the mean.",
 }
 
 
