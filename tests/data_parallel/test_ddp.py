@@ -236,6 +236,9 @@ def test_overlap_is_in_the_trace_of_processes_too():
     assert overlap(run.trace, 0) > 0
     labels = [e.label for e in run.trace.of(1) if e.kind == "all_reduce"]
     assert labels == [f"bucket {i}" for i in range(6)] * 3  # every rank reduces them in the same order
+    computing = [e for e in run.trace.of(1) if e.kind == "compute"]
+    assert len(computing) == 6 * 3  # one for each gradient, from where the one before ended
+    assert all(before.end <= after.start for before, after in itertools.pairwise(computing))
 
 
 # -- buffers, unused parameters, memory -------------------------------------------------------------------------------
