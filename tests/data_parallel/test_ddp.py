@@ -298,6 +298,19 @@ def test_parameters_may_be_unused(p):
         assert gradients[p] is None and gradients[p + 1] is None
 
 
+def test_outputs_may_hold_what_nothing_is_learned_from():
+    class Telling(nn.Linear):
+        def forward(self, x):
+            return {"y": super().forward(x), "rows": len(x), "mean": x.mean(), "name": "telling"}
+
+    def run(comm, _):
+        ddp = DistributedDataParallel(Telling(2, 1), comm, find_unused_parameters=True)
+        ddp(torch.ones(1, 2))["y"].sum().backward()
+        return ddp.module.weight.grad.tolist()
+
+    assert simulate(run, [None] * 2).results == [[[1.0, 1.0]]] * 2
+
+
 def test_what_added_up_before_counts_where_the_last_backward_leaves_it_out():
     x = torch.ones(1, 2, dtype=torch.float64)
 
