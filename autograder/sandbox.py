@@ -27,7 +27,6 @@ from autograder.limits import Limits
 
 INSIDE = Path(__file__).with_name("inside")
 HOME = "/tmp"
-SCRATCH = ("/dev/shm", HOME)
 NOBODY = "65534"
 #: what root needs to make a sandbox without a user namespace, and to become nobody in it
 AS_ROOT = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
@@ -63,7 +62,7 @@ def command(argv: Sequence[str], environment: Mapping[str, str], limits: Limits,
     """
     call = ["bwrap", *(AS_ROOT if nobody else ["--unshare-all"]), "--die-with-parent", "--new-session", "--clearenv"]
     call += ["--proc", "/proc", "--dev", "/dev"]
-    for scratch in SCRATCH:  # before the rest: the checkout itself may lie in /tmp
+    for scratch in ("/dev/shm", HOME):  # before the rest: the checkout itself may lie in /tmp
         call += ["--perms", "1777", "--size", str(limits.disk), "--tmpfs", scratch]
     shown = [*SYSTEM, *map(str, _python())]
     for folder in sorted({str(parent) for path in (*shown, "/inside/inside") for parent in Path(path).parents[:-1]}):
@@ -148,8 +147,8 @@ class Zygote:
         self.process: subprocess.Popen | None = None
         self.gpu = gpu
         self.lost = False  # whether it went while a child was there: nothing is to be believed of that child
-        # A nested one sees no /proc, in which CUDA reads, and nothing of what lies where its scratch folders are.
-        self.nested = gpu is None and not any(path.is_relative_to(folder) for path in _python() for folder in SCRATCH)
+        self.nested = gpu is None  # nested ones see no /proc, and CUDA reads there
+        self.used = False  # whether there has been a child
         self.count = 0
 
     def _begin(self) -> None:
@@ -207,12 +206,19 @@ class Zygote:
         lines = self.complaints.read(1 << 20).decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"exit status {self.process.poll()}"
 
-    def fork(self) -> Child:
-        """A new child. There is one at a time."""
-        if self.process is not None and (self.lost or self.process.poll() is not None or not (self.nested or self.unsafe)):
-            self.close()
+    def ready(self) -> None:
+        """Have the warm process there, a new one where the old one can't serve again."""
+        if self.process is not None:
+            again = self.nested or self.unsafe or not self.used
+            if self.lost or self.process.poll() is not None or not again:
+                self.close()
         if self.process is None:
             self._begin()
+
+    def fork(self) -> Child:
+        """A new child. There is one at a time."""
+        self.ready()
+        self.used = True
         self.count += 1
         mine, its = socket.socketpair()
         pipes = [os.pipe(), os.pipe()]
@@ -235,7 +241,7 @@ class Zygote:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, 9)
         self.process.wait()
-        self.process, self.lost = None, False
+        self.process, self.lost, self.used = None, False, False
         self.complaints.close()
         if self.unsafe:
             shutil.rmtree(self.home, ignore_errors=True)

@@ -53,6 +53,7 @@ class Judge:
         raise NeedsPerson(f"the sandbox went {TRIES} times while it ran")
 
     def _judge(self, rebuilt: Rebuilt) -> Judged:
+        self.zygote.ready()  # its start is not on the submission's time
         session, names, limits, tested = Session(self.zygote, self.limits), {}, [], {}
         try:
             for place in rebuilt.places:

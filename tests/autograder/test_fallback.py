@@ -4,6 +4,8 @@ import pytest
 from corpus_class import HARD, SEED, check, corpus_course
 
 from autograder import read, sandbox
+from autograder.judge import submission
+from autograder.judge.session import Session
 from autograder.outcome import PERSON
 from autograder.work import Grader, Job
 
@@ -15,9 +17,18 @@ NAMES = ("leaves files for the next", "picks up what the last one left", "a daem
 KILLS = "kills all it can"  # the sandbox too, which is in its reach here
 
 
-def test_the_corpus_ends_the_same_with_a_sandbox_for_each(tmp_path):
+class Timed(Session):
+    """A session, whose time begins when its sandbox is there."""
+
+    def __init__(self, zygote, limits):
+        assert zygote.process is not None and not zygote.used
+        super().__init__(zygote, limits)
+
+
+def test_the_corpus_ends_the_same_with_a_sandbox_for_each(tmp_path, monkeypatch):
+    monkeypatch.setattr(submission, "Session", Timed)
     course = corpus_course(tmp_path, (*NAMES, KILLS))
-    found = {submission.student: submission for submission in read.find(course.submitted, "collectives")}
+    found = {folder.student: folder for folder in read.find(course.submitted, "collectives")}
     with Grader(Job(course, "collectives", HARD, SEED)) as grader:
         zygote = grader.judge.zygote
         zygote.nested = False
