@@ -2,6 +2,7 @@
 
 import random
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
@@ -97,6 +98,32 @@ def test_one_of_several_is_lost_and_the_others_go_on():
     assert run.results[0] == [(1, "came", 11.0), (2, "lost", 15.0), (3, "came", 31.0)]
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_loss_among_several_that_are_awaited_is_told_at_once_and_once(lost):
+    """Rank 1 dies at 2 s and with it `lost` messages; rank 2's comes at 11 s, rank 3's at 31 s."""
+    def program(comm, x):
+        if comm.rank:
+            comm.compute([0, 50.0, 10.0, 30.0][comm.rank])
+            return comm.send(x, 0)
+        rooms = [torch.zeros(1) for _ in range(lost + 2)]
+        works = [comm.irecv(room, 1, tag) for tag, room in enumerate(rooms[:lost])]
+        works.insert(1, comm.irecv(rooms[-2], 2))
+        works.append(comm.irecv(rooms[-1], 3))
+        story = []
+        while works:
+            try:
+                comm.wait_all(works)
+                works = []
+            except PeerLost as loss:
+                works.remove(loss.work)
+                story.append((loss.rank, comm.now()))
+        return story, comm.now(), [room.item() for room in rooms]
+
+    story, end, values = simulate(program, [torch.ones(1)] * 4, LINK, failures=[Failure(1, at=2.0)]).results[0]
+    assert story == [(1, 2.0)] * lost
+    assert end == 31.0 and values == [0.0] * lost + [1.0, 1.0]
+
+
 def test_those_who_meet_a_dead_rank_are_told():
     def program(comm, _):
         comm.compute(1.0 + comm.rank)
@@ -106,6 +133,33 @@ def test_those_who_meet_a_dead_rank_are_told():
             return lost.rank, comm.now()
 
     assert simulate(program, [None] * 3, LINK, failures=[Failure(2, at=1.5)]).results == [(2, 1.5), (2, 2.0), None]
+
+
+def test_a_rank_that_comes_back_to_a_meeting_that_is_over_waits_for_ever():
+    """All meet at 3 s, but rank 1 has died before that time. In its next life it comes alone, and wakes nobody."""
+    def program(comm, x):
+        comm.compute(3.0 if comm.rank == 0 else 0.5)
+        with suppress(PeerLost):
+            comm.barrier()
+        if comm.rank == 2:
+            comm.recv(x, 3)
+
+    with pytest.raises(Deadlock, match="rank 1 waits at a barrier"):
+        simulate(program, [torch.ones(1)] * 4, LINK, failures=[Failure(1, 1.0, back=2.0)], timeout=20.0)
+
+
+def test_ranks_that_die_one_after_the_other_at_a_meeting():
+    """Rank 3 never comes. Those who wait are told of the first death, and it concerns nobody that the dead had waited."""
+    def program(comm, _):
+        if comm.rank == 3:
+            return comm.compute(9.0)
+        try:
+            comm.barrier()
+        except PeerLost as lost:
+            return lost.rank, comm.now()
+
+    failures = [Failure(1, 1.0), Failure(2, 2.0), Failure(3, 4.0)]
+    assert simulate(program, [None] * 4, LINK, failures=failures, timeout=20.0).results == [(1, 1.0), None, (1, 1.0), None]
 
 
 def test_what_a_rank_has_started_dies_with_it():

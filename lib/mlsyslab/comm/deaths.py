@@ -51,6 +51,8 @@ class Deaths:
             world.busy += 1  # the life to come
         for lane in lanes:
             lane.dead = True
+            if lane.place is not None:
+                world.leave(lane)
             if lane.busy:
                 lane.any = False
                 world.runnable.append(lane)

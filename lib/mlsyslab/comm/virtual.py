@@ -372,15 +372,23 @@ class VirtualWorld:
         if len(came) < len(ranks):
             lane.place = place, ranks
             self._hand_on(lane)
-            lane.place = None
-            self.deaths.absent(lane, ranks)
+            if lane.place is not None:  # somebody died
+                self.leave(lane)
+                self.deaths.absent(lane, ranks)
         else:
+            del self.meetings[place]
             for _, _, other in came.values():
                 if other is not lane:
                     other.place = None
                     self.runnable.append(other)
         lane.advance(max(time for _, time, _ in came.values()))
         return {other: said for other, (said, _, _) in came.items()}
+
+    def leave(self, lane: Lane) -> None:
+        """`lane` gives up waiting for others to come."""
+        place, _ = lane.place
+        lane.place = None
+        del self.meetings[place][lane.rank]
 
     def group(self, key: tuple) -> int:
         """The number of a group that its members know by the same `key`."""
