@@ -318,6 +318,8 @@ class VirtualWorld:
             if post.end is None:
                 post.awaited = True
                 missing += 1
+            elif post.lost:
+                self._lose(lane, posts, post)
         if missing:
             lane.missing = missing
             lane.awaiting = posts
