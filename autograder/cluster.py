@@ -31,9 +31,10 @@ START = "in a checkout of the course: .venv/bin/python -m dask"
 
 def graded(job: Job, submissions: Sequence[Submission], address: str) -> Iterator[Result]:
     """The results, in the order in which they are ready.  address: of the scheduler."""
+    needed = needs(job)
     with connected(address) as client:
-        check(client, address, job)
-        yield from _Grading(client, address, job).results(submissions)
+        check(client, address, job, needed)
+        yield from _Grading(client, address, job, needed).results(submissions)
 
 
 @contextmanager
@@ -51,7 +52,7 @@ def connected(address: str) -> Iterator[Client]:
             client.close(timeout=REACHED)
 
 
-def check(client: Client, address: str, job: Job) -> None:
+def check(client: Client, address: str, job: Job, needed: dict[str, float]) -> None:
     """Raise CourseError unless there are workers, and all of them grade as this machine would."""
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
@@ -65,7 +66,7 @@ def check(client: Client, address: str, job: Job) -> None:
     wrong = [f"{name}: {fault}" for name, theirs in told.items() if (fault := amiss(theirs))]
     if wrong:
         raise CourseError("not every machine can grade as this one would:\n  " + "\n  ".join(wrong))
-    if not lanes(client, needs(job)):
+    if not lanes(client, needed):
         raise CourseError(f"{job.lab} asks for a GPU, and no worker of {address} offers one: start a worker for each GPU, "
                           "with CUDA_VISIBLE_DEVICES=NUMBER and --resources GPU=1")
 
@@ -94,11 +95,13 @@ def amiss(theirs: dict[str, str] | Exception) -> str:
 
 
 class _Grading:
-    """One grading.  begun: how often each student's submission was.  sent: those on their way, by student."""
+    """One grading.
 
-    def __init__(self, client: Client, address: str, job: Job):
-        self.client, self.address, self.job = client, address, job
-        self.needed = needs(job)
+    needed: see `needs`.  begun: how often each student's submission was.  sent: those on their way, by student.
+    """
+
+    def __init__(self, client: Client, address: str, job: Job, needed: dict[str, float]):
+        self.client, self.address, self.job, self.needed = client, address, job, needed
         self.errand = Errand.of(job, uuid.uuid4().hex)
         self.news: Queue[tuple[str, Future | None]] = Queue()  # a submission that has begun, or that has ended
         self.begun: Counter[str] = Counter()
