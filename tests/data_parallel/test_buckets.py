@@ -9,6 +9,7 @@ from torch.distributed import _compute_bucket_assignment_by_size
 
 from mlsyslab import simulate
 from mlsyslab.data_parallel import DistributedDataParallel, assign
+from mlsyslab.data_parallel.buckets import pieces
 
 MIB = 1 << 20
 
@@ -27,6 +28,14 @@ def test_as_torch_assigns(seed):
     first, others = draw.randint(1, 8000), draw.randint(1, 40000)
     theirs, _ = _compute_bucket_assignment_by_size(tensors, [first, others])
     assert assign([t.nbytes for t in tensors], first, others, [t.dtype for t in tensors]) == [list(b) for b in theirs]
+
+
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 7, 64])
+def test_a_ranks_part_of_a_piece_is_about_half_a_mib(p):
+    for nbytes in [0, 4, p * MIB // 2, 4_198_400, 29_388_800, *(random.Random(p).randrange(1, 200 * MIB) for _ in range(200))]:
+        count = pieces(nbytes, p)
+        assert count == 1 or abs(nbytes / count / p - MIB / 2) <= MIB / 4 / count, nbytes
+    assert [pieces(p * part, p) for part in (MIB // 4, MIB // 2, MIB - 1, 5 * MIB)] == [1, 1, 2, 10]
 
 
 def test_buckets_follow_the_order_of_use_and_not_of_registration():

@@ -135,7 +135,7 @@ def test_a_long_bucket_goes_in_pieces():
     assert more.results == [[2.0]] * 3  # the mean of 1, 2, 3
     for rank in range(3):
         assert more.trace.bytes_sent(rank) - fewer.trace.bytes_sent(rank) == bytes_sent([5 << 18], 4, 3, rank)
-        assert more.trace.messages(rank) - fewer.trace.messages(rank) == 4 * 4  # pieces of 1.5, 1.5, 1.5 and 0.5 MiB
+        assert more.trace.messages(rank) - fewer.trace.messages(rank) == 4 * 3  # three pieces of 5/3 MiB
 
 
 def test_processes_send_the_same():

@@ -16,7 +16,7 @@ from mlsyslab.collectives import ALGORITHMS, Parts, counts, even_lengths
 from mlsyslab.comm import Communicator
 
 MIB = 1 << 20
-PART = MIB // 2  #: bytes of each rank's part in what an all-reduce has under way at once
+PART = MIB // 2  #: about so many bytes of each rank's part in what an all-reduce has under way at once
 
 
 def assign(sizes: Sequence[int], first_bucket_bytes: int = MIB, bucket_bytes: int = 25 * MIB,
@@ -87,23 +87,23 @@ class Bucket:
     def reduce(self, side: Communicator, algorithm: str, dtype: torch.dtype | None) -> None:
         """Add up the flat tensors of all ranks, in place; in `dtype`, where another is given for the way.
 
-        A long one goes in pieces (`piece_elements`).
+        A long one goes in equal pieces (`pieces`).
         """
         start = side.now()
         data = self.flat if dtype is None else self.flat.to(dtype)
-        for piece in data.split(piece_elements(data.itemsize, side.size)):
+        for piece in data.tensor_split(pieces(data.nbytes, side.size)):
             ALGORITHMS["all_reduce"][algorithm](side, Parts(piece, even_lengths(len(piece), side.size)), "sum")
         if data is not self.flat:
             self.flat.copy_(data)
         side.record("all_reduce", start, side.now(), data.nbytes, label=f"bucket {self.number}")
 
 
-def piece_elements(itemsize: int, p: int) -> int:
-    """How many elements of a bucket an all-reduce takes at a time: half a MiB a rank.
+def pieces(nbytes: int, p: int) -> int:
+    """In how many pieces a bucket goes: with about half a MiB for each rank, an all-reduce takes one at a time.
 
     Long enough for the ring, and no longer, since what is on its way needs memory too.
     """
-    return p * PART // itemsize
+    return max(1, round(nbytes / (p * PART)))
 
 
 def bytes_sent(elements: Sequence[int], itemsize: int, p: int, rank: int, algorithm: str = "ring") -> int:
@@ -112,6 +112,5 @@ def bytes_sent(elements: Sequence[int], itemsize: int, p: int, rank: int, algori
     On a ring 2 (p-1)/p of all, as evenly as they divide: a rank sends every part of a bucket twice, but for its own and its
     right neighbour's, which it sends once.
     """
-    most = piece_elements(itemsize, p)
-    pieces = [min(most, n - start) for n in elements for start in range(0, n, most)]
-    return sum(counts("all_reduce", algorithm, even_lengths(piece, p), itemsize)[rank].sent for piece in pieces)
+    lengths = [length for n in elements for length in even_lengths(n, pieces(n * itemsize, p))]
+    return sum(counts("all_reduce", algorithm, even_lengths(length, p), itemsize)[rank].sent for length in lengths)
