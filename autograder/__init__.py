@@ -25,3 +25,9 @@ its tensors, the number of its matrix products) is measured in the sandbox, besi
 `outcome.Outcome`, with one `Verdict` for each exercise: graded, limited, or needs a person. Of a class, `class_report`
 gathers the outcomes, `statistics` and `similar` say what they mean, `class_page` and `tables` show it.
 """
+
+import sys
+
+# jsonschema, which nbformat loads, would compile a grammar of internationalized addresses: two seconds of every start, for a
+# check that the schema of notebooks doesn't ask for.
+sys.modules.setdefault("rfc3987_syntax", None)

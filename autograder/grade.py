@@ -16,7 +16,7 @@ from autograder.record import Recorder
 from autograder.report import Progress
 from autograder.sources import make_notebook
 from autograder.work import Job, Result
-from autograder.workers import graded
+from autograder.workers import graded, prepare
 
 
 def grade(course: Course, lab: str, submissions: Path | None = None, limits: Limits | None = None, workers: int = 1,
@@ -34,6 +34,8 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
     lab_exercises(course, lab)
     found = read.find(submissions or course.submitted, lab)
     job = Job(course, lab, limits or Limits(), course.seed(), unsafe)
+    if scheduler is None and any(Outcome.load(course.outcome(lab, submission.student)) is None for submission in found):
+        prepare()  # while the gradebook is opened
     with Recorder(course, lab) as recorder, progress or Progress(quiet=True) as bar:
         check_exercises(course, lab, exercises)
         new = chosen(found, students) if students else found if again or exercises else \

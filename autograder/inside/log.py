@@ -89,15 +89,37 @@ class Logged(Communicator):
     def _note(self, what: str, *about: Any) -> None:
         self.steps.note(what, self.number, *about)
 
+    def send(self, tensor, to, tag=0):
+        self._check(tensor, to, tag, "send(to")
+        self._note("send", self._kept(tensor), to, tag)
+        self.inner.send(tensor, to, tag)
+
+    def recv(self, out, source, tag=0):
+        self._check(out, source, tag, "recv(source")
+        self.received.add(out, self.ranks[self.rank], self.ranks[source])
+        self._note("recv", out.dtype, list(out.shape), source, tag)
+        return self.inner.recv(out, source, tag)
+
+    def sendrecv(self, tensor, to, out, source, tag=0):
+        self._check(tensor, to, tag, "sendrecv(to")
+        self._check(out, source, tag, "sendrecv(source")
+        self.received.add(out, self.ranks[self.rank], self.ranks[source])
+        self._note("sendrecv", self._kept(tensor), to, out.dtype, list(out.shape), source, tag)
+        return self.inner.sendrecv(tensor, to, out, source, tag)
+
     def _isend(self, tensor, to, tag):
-        with self.live.aside() if self.live else nullcontext():
-            self._note("isend", tensor.detach().clone(), self.ranks.index(to), tag)
+        self._note("isend", self._kept(tensor), self.ranks.index(to), tag)
         return self._begun(self.inner._isend(tensor, to, tag))
 
     def _irecv(self, out, source, tag):
         self.received.add(out, self.ranks[self.rank], source)
         self._note("irecv", out.dtype, list(out.shape), self.ranks.index(source), tag)
         return self._begun(self.inner._irecv(out, source, tag))
+
+    def _kept(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What is sent, as it is now."""
+        with self.live.aside() if self.live else nullcontext():
+            return tensor.detach().clone()
 
     def _begun(self, work: Any) -> LoggedWork:
         self.steps.works += 1

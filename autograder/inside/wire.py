@@ -35,6 +35,8 @@ TENSOR, ARRAY, BYTES, OPAQUE, DTYPE, TUPLE, SET, COMPLEX, INTEGER, NAMED = range
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
     torch.float32, torch.float64, torch.complex64, torch.complex128)}
+NAMES = {dtype: str(dtype).removeprefix("torch.").encode()
+         for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 NUMBERED = list(DTYPES.values())
 NUMBERS = {dtype: number for number, dtype in enumerate(NUMBERED)}
 
@@ -114,8 +116,12 @@ class _Writer:
     def _other(self, value: Any) -> Any:
         """What isn't MessagePack's own, as something that is."""
         kind = type(value)
-        if isinstance(value, torch.Tensor):
+        if kind is torch.Tensor or isinstance(value, torch.Tensor):
             return self._tensor(value)
+        if kind is torch.dtype:
+            return ExtType(DTYPE, NAMES[value])
+        if kind is tuple:
+            return ExtType(TUPLE, self.packed(list(value)))
         if kind in self.coder.handles:
             name, write = self.coder.handles[kind]
             return ExtType(NAMED, self.packed([name, write(value)]))
@@ -136,8 +142,6 @@ class _Writer:
             return self._blob(BYTES, b"", value)
         if isinstance(value, (numpy.ndarray, numpy.generic)):
             return self._array(value)
-        if isinstance(value, torch.dtype):
-            return ExtType(DTYPE, str(value).removeprefix("torch.").encode())
         return self._opaque(kind.__name__, text_of(value))
 
     def _opaque(self, name: str, text: str) -> ExtType:
@@ -149,14 +153,15 @@ class _Writer:
 
     def _tensor(self, tensor: torch.Tensor) -> ExtType:
         number = NUMBERS.get(tensor.dtype)
-        if number is None or tensor.layout != torch.strided or tensor.device.type == "meta":
+        if number is None or tensor.layout is not torch.strided or tensor.is_meta:
             name = str(tensor.dtype).removeprefix("torch.")
             return self._opaque("Tensor", f"a tensor of dtype {name}, {tensor.layout}, on {tensor.device}")
         try:
             data = bytes_of(tensor)
         except Exception as error:  # of a class of the student's, or one without memory
             return self._opaque("Tensor", f"a tensor that can't be read: {text_of(error)}")
-        return self._blob(TENSOR, struct.pack(f"!B{tensor.dim()}Q", number, *tensor.shape), data)
+        shape = tensor.shape
+        return self._blob(TENSOR, struct.pack(f"!B{len(shape)}Q", number, *shape), data)
 
     def _array(self, array: numpy.ndarray | numpy.generic) -> ExtType:
         if array.dtype.kind not in "biufc":

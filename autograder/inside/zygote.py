@@ -93,17 +93,19 @@ def fork(control: Control, warm: Warm, files: list[int], limits: dict[str, Any],
 
 def watch(control: Control, order: dict[str, Any], child: int, limits: dict[str, Any]) -> None:
     """Wait until the child has ended, and end it when that is asked for or it takes too much; say how it ended."""
-    why = ""
+    why, end = "", os.pidfd_open(child)
     while True:
-        if select.select([control.socket], [], [], TICK)[0] or b"\n" in control.begun:
+        ready = select.select([control.socket, end], [], [], TICK)[0]
+        if control.socket in ready or b"\n" in control.begun:
             asked = control.read()
             if asked.get("kill") == order["start"]:
                 os.kill(child, signal.SIGKILL)
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
-        if not why and (why := too_much(limits)):
+        if not ready and not why and (why := too_much(limits)):
             os.kill(child, signal.SIGKILL)
+    os.close(end)
     kill_below()
     control.write(ended=order["start"], why=why or said(status))
 
@@ -186,14 +188,13 @@ class Warm:
         self.locals = Locals()
         self.line = Line(Silent(), Coder())
         sys.meta_path.insert(0, Finder(self.line, job["withheld"], job["kept"], job["asked"]))
-        from inside.borrowed import lend
         from inside.serve import Server  # with what is left of the checks
         from inside.vocabulary import coder
 
         self.line.coder = coder()
 
         sys.path.remove(job["inside"])
-        self.server, self.lend = Server, lend
+        self.server = Server
         self.notebook = Notebook(self.line)
         for file, source in job["cells"]:
             self.notebook.run(source, file)
@@ -201,7 +202,6 @@ class Warm:
 
     def serve(self, pipe: socket.socket) -> None:
         self.line.pipe = pipe
-        self.lend()
         self.server(self.line, self.notebook, self.locals).run()
 
 

@@ -48,6 +48,15 @@ class _Lane:
             getattr(self, f"do_{what}")(place, *about)
         raise Forged("the run of a rank has no end")
 
+    def do_send(self, place, comm, tensor, to, tag):
+        call_at(place, self.comms[comm].send, tensor, to, tag)
+
+    def do_recv(self, place, comm, dtype, shape, source, tag):
+        call_at(place, self.comms[comm].recv, torch.empty(shape, dtype=dtype), source, tag)
+
+    def do_sendrecv(self, place, comm, tensor, to, dtype, shape, source, tag):
+        call_at(place, self.comms[comm].sendrecv, tensor, to, torch.empty(shape, dtype=dtype), source, tag)
+
     def do_isend(self, place, comm, tensor, to, tag):
         self.works.append(call_at(place, self.comms[comm].isend, tensor, to, tag))
 

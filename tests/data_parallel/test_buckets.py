@@ -32,7 +32,8 @@ def test_as_torch_assigns(seed):
 
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7, 64])
 def test_a_ranks_part_of_a_piece_is_about_half_a_mib(p):
-    for nbytes in [0, 4, p * MIB // 2, 4_198_400, 29_388_800, *(random.Random(p).randrange(1, 200 * MIB) for _ in range(200))]:
+    by_lot = [random.Random(f"{p} {i}").randrange(1, 200 * MIB) for i in range(200)]
+    for nbytes in [0, 4, p * MIB // 2, 4_198_400, 29_388_800, *by_lot]:
         count = pieces(nbytes, p)
         assert count == 1 or abs(nbytes / count / p - MIB / 2) <= MIB / 4 / count, nbytes
     assert [pieces(p * part, p) for part in (MIB // 4, MIB // 2, MIB - 1, 5 * MIB)] == [1, 1, 2, 10]

@@ -12,6 +12,7 @@ import torch
 
 from mlsyslab.comm.communicator import COMBINE
 from mlsyslab.comm.errors import PeerLost
+from mlsyslab.comm.threads import Thread
 
 if TYPE_CHECKING:
     from mlsyslab.comm.simulate import SimulatedCommunicator
@@ -41,7 +42,7 @@ class Lane:
         self.busy = False  # whether it has something to do: its function, or tasks
         self.baton = threading.Lock()
         self.baton.acquire()
-        self.thread: threading.Thread | None = None
+        self.thread: Thread | None = None
         self.missing = 0  # how many awaited posts it still lacks
         self.any = False  # whether one of them is enough
         self.awaiting: Sequence[Post] = ()

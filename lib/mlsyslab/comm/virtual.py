@@ -9,10 +9,8 @@ event.
 from __future__ import annotations
 
 import contextvars
-import ctypes
 import heapq
 import math
-import os
 import threading
 import time
 import traceback
@@ -29,6 +27,7 @@ from mlsyslab.comm.errors import CommError, Deadlock, RankFailed, Wait
 from mlsyslab.comm.lane import Died, Ended, Lane, Post, SideTask
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.stack import caller
+from mlsyslab.comm.threads import Thread
 from mlsyslab.comm.trace import Trace
 
 
@@ -107,10 +106,8 @@ class VirtualWorld:
     def lane(self, rank: int, life: int, clock: float, live: Callable[[Lane], None]) -> Lane:
         """A new lane: a thread that calls `live(lane)` once it is handed the baton."""
         lane = Lane(rank, life, clock, self.deaths.next(rank, life))
-        lane.thread = threading.Thread(target=contextvars.copy_context().run, args=(self._live, live, lane),
-                                       name=f"rank {rank}", daemon=True)
         self.lanes.append(lane)
-        lane.thread.start()
+        lane.thread = Thread(contextvars.copy_context().run, (self._live, live, lane), f"rank {rank}")
         return lane
 
     def wake(self, lane: Lane) -> None:
@@ -120,7 +117,6 @@ class VirtualWorld:
         self.runnable.append(lane)
 
     def _live(self, live: Callable[[Lane], None], lane: Lane) -> None:
-        stay_until_blocked()
         try:
             self._await_baton(lane)
             live(lane)
@@ -157,8 +153,8 @@ class VirtualWorld:
         for lane in self.lanes:
             if lane is not running and lane.baton.locked():
                 lane.baton.release()
-        if running is not None and running.thread.ident != threading.get_ident() and running.thread.is_alive():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(running.thread.ident), ctypes.py_object(Ended))
+        if running is not None and running.thread.ident != threading.get_ident():
+            running.thread.interrupt(Ended)
         if self.done.locked():
             self.done.release()
 
@@ -467,17 +463,6 @@ class VirtualWorld:
     def _still_running(self) -> Wait:
         lane = self.running or self.lanes[0]
         return Wait(lane.rank, "a part that doesn't end", None, 0, 0, *caller(lane.thread.ident))
-
-
-def stay_until_blocked() -> None:
-    """Keep a thread that is woken from displacing the one that woke it, which is about to wait anyway.
-
-    The woken thread could not run before it has Python's lock, so without this each baton costs two switches of the
-    processor instead of one: 15 microseconds instead of 6 where it was measured. Linux alone knows the policy.
-    """
-    if hasattr(os, "SCHED_BATCH"):
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def fits(sent: torch.Tensor, out: torch.Tensor, source: int, to: int) -> None:
