@@ -13,15 +13,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import nbformat
 from nbgrader.api import Gradebook
-from nbgrader.utils import is_grade, is_solution
 
 from autograder.course import Course, write
 from autograder.grade import grade
-from autograder.labs import released
 from autograder.limits import Limits
-from autograder.sources import make_notebook
+from autograder.samples import HandedOut
 
 ROOT = Path(__file__).resolve().parents[1]
 LAB, SUBMISSIONS = "collectives", 40
@@ -54,15 +51,11 @@ def counts(cores: int) -> list[int]:
 
 def hand_in(course: Course, lab: str = LAB, count: int = SUBMISSIONS) -> None:
     """Honest submissions: each solves the exercises that it came to, from all to a third of them, by lot."""
-    text, chance = released(course, lab), Random(lab)
-    answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, lab), as_version=4).cells
-               if is_solution(cell) and not is_grade(cell)}
+    handed_out, chance = HandedOut(course, lab), Random(lab)
     for number in range(count):
-        notebook, share = nbformat.reads(text, as_version=4), chance.uniform(0.33, 1.2)
-        for cell in notebook.cells:
-            if cell.id in answers and chance.random() < share:
-                cell.source = answers[cell.id]
-        write(course.submitted / f"student-{number:02}" / lab / f"{lab}.ipynb", nbformat.writes(notebook))
+        share = chance.uniform(0.33, 1.2)
+        solved = {name: text for name, text in handed_out.solutions.items() if chance.random() < share}
+        handed_out.hand_in(f"student-{number:02}", solved)
 
 
 def stock(course: Course, lab: str = LAB) -> tuple[float, dict[str, float]]:

@@ -7,15 +7,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import corpus
-import nbformat
 from corpus import ADVERSARIAL, EXERCISES, HONEST_BUT_ODD, LAB
 
 from autograder.course import Course
 from autograder.grade import grade
-from autograder.labs import released
 from autograder.limits import Limits
 from autograder.outcome import GRADED, Outcome
-from autograder.sources import make_notebook
+from autograder.samples import HandedOut
 
 HARD = Limits(cell=4.0, submission=30.0, memory=1 << 30, disk=32 << 20, output=50_000, processes=128)
 SOFT = Limits(cell=60.0, submission=300.0)  # nothing honest is cut off because the machine is busy
@@ -23,36 +21,18 @@ CASES = ADVERSARIAL | HONEST_BUT_ODD
 SEED = "the-secret-seed-of-the-corpus"
 
 
-class Lab:
-    """The small lab, as it is handed out and with its answers."""
-
-    def __init__(self, course: Course):
-        self.text = released(course, LAB)
-        self.answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, LAB), as_version=4).cells}
-
-    def solved(self, names: tuple[str, ...]) -> nbformat.NotebookNode:
-        """The released lab, with the reference's answers to these exercises."""
-        notebook = nbformat.reads(self.text, as_version=4)
-        for cell in notebook.cells:
-            if cell.id in names:
-                cell.source = self.answers[cell.id]
-        return notebook
-
-
 def corpus_course(root: Path, names: Iterable[str] = CASES) -> Course:
     """A class: these cases, and an honest student before and after them."""
     course = Course.at(root)
     (course.root / "solutions").mkdir()
     shutil.copy(corpus.SOURCE, course.root / "solutions" / f"{LAB}.py")
-    lab = Lab(course)
+    lab = HandedOut(course, LAB)
     for student in ("aaa", "zzz"):
-        folder = course.submitted / student / LAB
-        folder.mkdir(parents=True)
-        (folder / f"{LAB}.ipynb").write_text(nbformat.writes(lab.solved(EXERCISES)))
+        lab.hand_in(student, lab.solutions)
     for name in names:
         folder = course.submitted / name / LAB
         folder.mkdir(parents=True)
-        CASES[name].write(folder, lab.solved(CASES[name].solved))
+        CASES[name].write(folder, lab.filled({exercise: lab.solutions[exercise] for exercise in CASES[name].solved}))
     return course
 
 

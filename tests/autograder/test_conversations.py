@@ -1,14 +1,12 @@
 """A test that passed for one submission is not taken as passed for another that answers otherwise, or not at all."""
 
-import nbformat
 import pytest
 
 from autograder import sandbox
 from autograder.course import Course, write
 from autograder.grade import grade
-from autograder.labs import released
 from autograder.limits import Limits
-from autograder.sources import make_notebook
+from autograder.samples import HandedOut
 
 pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
 
@@ -56,12 +54,9 @@ SUBMISSIONS = {
 def outcomes(tmp_path_factory):
     course = Course.at(tmp_path_factory.mktemp("course"))
     write(course.root / "solutions" / "answers.py", LAB)
-    make_notebook(course, "answers")
+    handed_out = HandedOut(course, "answers")
     for student, (written, *_) in SUBMISSIONS.items():
-        notebook = nbformat.reads(released(course, "answers"), as_version=4)
-        for cell in notebook.cells:
-            cell.source = written.get(cell.id, cell.source)
-        write(course.submitted / student / "answers" / "answers.ipynb", nbformat.writes(notebook))
+        handed_out.hand_in(student, written)
     # One worker, so that it has learned from all that came before.
     return {outcome.student: outcome for outcome in grade(course, "answers", limits=Limits(cell=10.0), workers=1)}
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from autograder import sandbox
 from autograder.course import Course
 from autograder.judge.lab import Lab
 from autograder.judge.submission import Judge
-from autograder.labs import released
 from autograder.limits import Limits
 from autograder.outcome import GRADED
 from autograder.rebuild import rebuild
+from autograder.samples import HandedOut
 from autograder.sources import make_notebook
 from mlsyslab.check.inputs import SEED
 
@@ -28,28 +27,21 @@ pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbo
 
 @pytest.fixture(params=LABS)
 def grading(request, tmp_path, monkeypatch):
-    """A judge of the lab, and a function that has it judge the lab with the cells of these grade_ids replaced."""
+    """The lab, and a function that judges it with these answers."""
     monkeypatch.setenv(SEED, "")  # a judge sets it for its own process; here it is to be gone afterwards
     name = request.param
     (tmp_path / "solutions").mkdir()
     shutil.copy(ROOT / "solutions" / f"{name}.py", tmp_path / "solutions")
     course = Course.at(tmp_path)
-    lab, handed_out = Lab.read(name, make_notebook(course, name)), released(course, name)
+    lab, handed_out = Lab.read(name, make_notebook(course, name)), HandedOut(course, name)
     judge = Judge(lab, LIMITS, "a secret seed")
-
-    def judged(answers: dict[str, str]):
-        notebook = nbformat.reads(handed_out, as_version=4)
-        for cell in notebook.cells:
-            cell.source = answers.get(cell.id, cell.source)
-        return judge.judge(rebuild(notebook, lab, nbformat.reads(handed_out, as_version=4)))
-
-    yield lab, judged
+    yield handed_out, lambda answers: judge.judge(rebuild(handed_out.filled(answers), lab, handed_out.filled({})))
     judge.close()
 
 
 def test_the_reference_gets_all_points_and_what_is_handed_out_none(grading):
     lab, judged = grading
-    solved = judged({cell.id: cell.source for cell in lab.notebook.cells})
+    solved = judged(lab.solutions)
     assert not solved.limits and {verdict.kind for verdict in solved.verdicts} == {GRADED}
     assert [(verdict.exercise, why) for verdict in solved.verdicts for why in verdict.why] == []
     assert sum(sum(verdict.points.values()) for verdict in solved.verdicts) == 100

@@ -3,15 +3,14 @@
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
 
 from autograder import gpus, read, sandbox, workers
 from autograder.errors import CourseError
 from autograder.gpus import Gpu
 from autograder.judge.lab import Lab
-from autograder.labs import released
 from autograder.limits import Limits
+from autograder.samples import HandedOut
 from autograder.sandbox import Library
 from autograder.sources import make_notebook
 from autograder.work import Grader, Job
@@ -31,11 +30,7 @@ def course(course):
 
 def hand_in(course, student: str, code: str) -> None:
     """A submission whose `double` is `code`."""
-    notebook = nbformat.reads(released(course, "tiny"), as_version=4)
-    next(cell for cell in notebook.cells if cell.id == "double").source = f"def double(x):\n    import os\n    {code}"
-    folder = course.submitted / student / "tiny"
-    folder.mkdir(parents=True)
-    (folder / "tiny.ipynb").write_text(nbformat.writes(notebook))
+    HandedOut(course, "tiny").hand_in(student, {"double": f"def double(x):\n    import os\n    {code}"})
 
 
 def test_the_head_of_the_source_says_that_a_lab_needs_one(course):

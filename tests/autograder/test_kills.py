@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from itertools import product
 from random import Random
 
-import nbformat
 import postgresql
 import psutil
 import pytest
@@ -18,9 +17,8 @@ from tiny_course import ROOT, new_course
 from autograder import sandbox
 from autograder.course import Course
 from autograder.grade import grade
-from autograder.labs import released
 from autograder.outcome import Outcome
-from autograder.sources import make_notebook
+from autograder.samples import HandedOut
 
 pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
 
@@ -32,16 +30,11 @@ SLOW = 600  # s, a guard against a hang
 
 def hand_in(course: Course, number: int) -> None:
     """`number` submissions: every way to solve some of the exercises, in turn."""
-    text = released(course, "tiny")
-    answers = {cell.id: cell.source for cell in nbformat.read(make_notebook(course, "tiny"), as_version=4).cells}
+    handed_out = HandedOut(course, "tiny")
     for index in range(number):
-        notebook = nbformat.reads(text, as_version=4)
-        for name, solved in zip(EXERCISES, SOLVED[index % len(SOLVED)], strict=True):
-            cell = next(cell for cell in notebook.cells if cell.id == name)
-            cell.source = answers[name] if solved else f"{cell.source}\n# {index}"
-        path = course.submitted / f"student-{index:03}" / "tiny" / "tiny.ipynb"
-        path.parent.mkdir(parents=True)
-        path.write_text(nbformat.writes(notebook))
+        solved = zip(EXERCISES, SOLVED[index % len(SOLVED)], strict=True)
+        handed_out.hand_in(f"student-{index:03}", {name: handed_out.solutions[name] if right else f"# {index}"
+                                                   for name, right in solved})
 
 
 class Grading:
