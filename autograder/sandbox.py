@@ -172,8 +172,8 @@ class Zygote:
         limits = {**asdict(self.limits), "confined": not self.unsafe}
         library = self.library
         self._write(inside=str(inside), library=str(library_folder().parent), cells=self.cells, limits=limits,
-                    nested=self.nested and not self.unsafe, withheld=library.withheld, kept=library.kept_modules,
-                    asked=dict(library.asked or {}))
+                    home=self.home if self.unsafe else None, nested=self.nested and not self.unsafe,
+                    withheld=library.withheld, kept=library.kept_modules, asked=dict(library.asked or {}))
         try:
             self.nested = self._read(START)["nested"]
         except Lost as lost:

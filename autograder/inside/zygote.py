@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -32,17 +33,24 @@ class Control:
         self.socket = socket.socket(fileno=int(sys.argv[1]))
         self.begun = b""
         self.files: list[int] = []
+        self.home: str | None = None  # the folder of what runs here, where it is this process that has to remove it
 
     def read(self) -> dict[str, Any]:
         while b"\n" not in self.begun:
             block, files, _, _ = socket.recv_fds(self.socket, 1 << 16, 8)
             self.files += files
             if not block:
-                kill_below()  # the grader has gone
-                os._exit(0)
+                self.leave()
             self.begun += block
         line, self.begun = self.begun.split(b"\n", 1)
         return json.loads(line)
+
+    def leave(self) -> None:
+        """The grader has gone, however it ended."""
+        kill_below()
+        if self.home is not None:
+            shutil.rmtree(self.home, ignore_errors=True)
+        os._exit(0)
 
     def write(self, **message: Any) -> None:
         self.socket.sendall(json.dumps(message).encode() + b"\n")
@@ -51,6 +59,7 @@ class Control:
 def main() -> None:
     control = Control()
     job = control.read()
+    control.home = job["home"]
     warm = Warm(job)
     confine.adopt()
     nested = job["nested"] and confine.able()

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import socket
+import tempfile
 import time
 from io import StringIO
 from pathlib import Path
@@ -319,8 +320,13 @@ def test_unsafe_grades_without_a_sandbox(tmp_path):
     course = new_course(tmp_path)
     samples.make(course, "tiny", tmp_path / "samples")
     shutil.copytree(tmp_path / "samples" / "eve", course.submitted / "eve")
+    there = set(Path(tempfile.gettempdir()).glob("grading-*"))
     (outcome,) = run(course, unsafe=True)
     assert (outcome.kind, points(outcome)) == (LIMITED, [3, 0, 4])
+    deadline = time.monotonic() + SLOW
+    while set(Path(tempfile.gettempdir()).glob("grading-*")) - there:  # its home goes a moment after the grader has
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def bubbles(process):
