@@ -23,7 +23,7 @@ test: $(VENV)/ready system book  ## run every test
 
 sweep: $(VENV)/ready system  ## the slow tests: classes of 300 with 30 kills, the whole corpus on Dask, stock nbgrader on every lab
 	SWEEP=1 $(BIN)/python -m pytest --timeout 7200 tests/autograder/test_kills.py tests/autograder/test_cluster.py \
-	  tests/autograder/test_stock.py
+	  tests/autograder/test_stock.py tests/autograder/test_known_wrong.py
 
 book: $(VENV)/ready  ## build the book into _build/html
 	$(BIN)/python book/build.py
