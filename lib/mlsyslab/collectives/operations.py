@@ -6,6 +6,7 @@ The algorithms (`mst`, `ring`, `composed`, …) work in place on contiguous tens
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -62,7 +63,7 @@ def broadcast(comm: Communicator, tensor: torch.Tensor, root: int = 0, *, algori
     _check_root("broadcast", root, comm.size)
     flat = _flat(tensor) if comm.rank == root else torch.empty_like(tensor, memory_format=torch.contiguous_format).view(-1)
     parts = Parts(flat, even_lengths(len(flat), comm.size))
-    _algorithm("broadcast", algorithm, comm, flat.nbytes)(comm, parts, root)
+    _run("broadcast", algorithm, comm, flat.nbytes, parts, root)
     return flat.view(tensor.shape)
 
 
@@ -77,7 +78,7 @@ def reduce(comm: Communicator, tensor: torch.Tensor, root: int = 0, op: str = "s
     _check_op("reduce", op, tensor.dtype)
     flat = _flat(tensor)
     parts = Parts(flat, even_lengths(len(flat), comm.size))
-    _algorithm("reduce", algorithm, comm, flat.nbytes)(comm, parts, root, op)
+    _run("reduce", algorithm, comm, flat.nbytes, parts, root, op)
     return _averaged(flat, op, comm.size).view(tensor.shape) if comm.rank == root else None
 
 
@@ -93,7 +94,7 @@ def scatter(comm: Communicator, tensor: torch.Tensor, root: int = 0, *, lengths:
     lengths = _lengths_of("scatter", tensor, lengths, comm.size)
     whole = tensor.detach().contiguous()
     parts = Parts(whole if comm.rank == root else torch.empty_like(whole), lengths)
-    _algorithm("scatter", algorithm, comm, whole.nbytes)(comm, parts, root)
+    _run("scatter", algorithm, comm, whole.nbytes, parts, root)
     return parts[comm.rank].clone()
 
 
@@ -107,7 +108,7 @@ def gather(comm: Communicator, tensor: torch.Tensor, root: int = 0, *, lengths: 
     _check_tensor("gather", tensor, cut=True)
     _check_root("gather", root, comm.size)
     parts = _parts_around("gather", tensor, lengths, comm)
-    _algorithm("gather", algorithm, comm, parts.tensor.nbytes)(comm, parts, root)
+    _run("gather", algorithm, comm, parts.tensor.nbytes, parts, root)
     return parts[:] if comm.rank == root else None
 
 
@@ -120,7 +121,7 @@ def all_gather(comm: Communicator, tensor: torch.Tensor, *, lengths: Sequence[in
     """
     _check_tensor("all_gather", tensor, cut=True)
     parts = _parts_around("all_gather", tensor, lengths, comm)
-    _algorithm("all_gather", algorithm, comm, parts.tensor.nbytes)(comm, parts)
+    _run("all_gather", algorithm, comm, parts.tensor.nbytes, parts)
     return parts[:]
 
 
@@ -135,7 +136,7 @@ def reduce_scatter(comm: Communicator, tensor: torch.Tensor, op: str = "sum", *,
     _check_op("reduce_scatter", op, tensor.dtype)
     lengths = _lengths_of("reduce_scatter", tensor, lengths, comm.size)
     parts = Parts(_copy(tensor), lengths)
-    _algorithm("reduce_scatter", algorithm, comm, parts.tensor.nbytes)(comm, parts, op)
+    _run("reduce_scatter", algorithm, comm, parts.tensor.nbytes, parts, op)
     return _averaged(parts[comm.rank].clone(), op, comm.size)
 
 
@@ -148,7 +149,7 @@ def all_reduce(comm: Communicator, tensor: torch.Tensor, op: str = "sum", *, alg
     _check_op("all_reduce", op, tensor.dtype)
     flat = _flat(tensor)
     parts = Parts(flat, even_lengths(len(flat), comm.size))
-    _algorithm("all_reduce", algorithm, comm, flat.nbytes)(comm, parts, op)
+    _run("all_reduce", algorithm, comm, flat.nbytes, parts, op)
     return _averaged(flat, op, comm.size).view(tensor.shape)
 
 
@@ -161,13 +162,13 @@ def all_to_all(comm: Communicator, tensor: torch.Tensor, *, algorithm: str = "au
     given = Parts(tensor.detach().contiguous(), even_lengths(len(tensor), comm.size))
     rows = len(given[comm.rank])
     taken = Parts(given.tensor.new_empty((rows * comm.size, *tensor.shape[1:])), [rows] * comm.size)
-    _algorithm("all_to_all", algorithm, comm, given.tensor.nbytes)(comm, given, taken)
+    _run("all_to_all", algorithm, comm, given.tensor.nbytes, given, taken)
     return taken[:]
 
 
 def barrier(comm: Communicator, *, algorithm: str = "auto") -> None:
     """Return when every rank has called it, by empty messages that the trace shows."""
-    _algorithm("barrier", algorithm, comm, 0)(comm)
+    _run("barrier", algorithm, comm, 0)
 
 
 # -- tensors in and out -----------------------------------------------------------------------------------------------
@@ -219,9 +220,11 @@ def check_algorithm(op: str, algorithm: str) -> None:
         raise ValueError(f"{op}(algorithm={algorithm!r}): {op} can be done by {', '.join(ALGORITHMS[op])}, or auto")
 
 
-def _algorithm(op: str, algorithm: str, comm: Communicator, nbytes: int) -> Callable:
+def _run(op: str, algorithm: str, comm: Communicator, nbytes: int, *arguments: Any) -> None:
     check_algorithm(op, algorithm)
-    return ALGORITHMS[op][choose_for(comm, op, nbytes) if algorithm == "auto" else algorithm]
+    do = ALGORITHMS[op][choose_for(comm, op, nbytes) if algorithm == "auto" else algorithm]
+    with comm.ahead():
+        do(comm, *arguments)
 
 
 def _check_tensor(name: str, tensor: torch.Tensor, cut: bool = False) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
+from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.link import Link, Network
 from mlsyslab.comm.trace import Trace
 
@@ -166,6 +168,10 @@ class Communicator(ABC):
         after the other, in the order it was started, and every rank of the group starts the same in the same order.
         """
 
+    def ahead(self) -> Any:
+        """A context for work that nobody sees before it is done: a simulated rank may run ahead of its clock there."""
+        return nullcontext()
+
     # -- groups -------------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -238,8 +244,19 @@ def check_combine(acc: torch.Tensor, incoming: torch.Tensor, op: str) -> None:
     """Raise an error unless `incoming` can be combined into `acc` by `op`."""
     if op not in COMBINE:
         raise ValueError(f"op={op!r}: a reduction is one of {', '.join(COMBINE)}")
-    if acc.shape != incoming.shape or acc.dtype != incoming.dtype:
+    if not alike(incoming, acc):
         raise ValueError(f"combine needs two tensors of one shape and dtype, not {describe(acc)} and {describe(incoming)}")
+
+
+def alike(sent: torch.Tensor, out: torch.Tensor) -> bool:
+    """Whether what is sent can be received into `out`."""
+    return sent.shape == out.shape and sent.dtype == out.dtype
+
+
+def check_fits(sent: torch.Tensor, out: torch.Tensor, source: int, to: int) -> None:
+    """Raise CommError when what is sent is not what the receiver expects."""
+    if not alike(sent, out):
+        raise CommError(f"rank {source} sends {describe(sent)} to rank {to}, which expects {describe(out)}")
 
 
 def describe(tensor: torch.Tensor) -> str:

@@ -25,14 +25,15 @@ class Deaths:
     def __init__(self, world: VirtualWorld, failures: Sequence[Failure]):
         self.world = world
         self.by_rank = lives(failures, world.size)
+        self.expected = any(self.by_rank)
         self.dead: dict[int, Failure] = {}  # who is dead now
 
     def plan(self) -> None:
         """Put every death and return on the world's calendar."""
         for failure in [failure for failures in self.by_rank for failure in failures]:
-            self.world.call_at(failure.at, lambda failure=failure: self._die(failure))
+            self.world.timing.call_at(failure.at, lambda failure=failure: self._die(failure))
             if failure.back is not None:
-                self.world.call_at(failure.back, lambda failure=failure: self._return(failure))
+                self.world.timing.call_at(failure.back, lambda failure=failure: self._return(failure))
 
     def next(self, rank: int, life: int) -> float:
         """When `rank` dies in its `life`-th life, counted from 0: infinity when it doesn't."""
@@ -48,15 +49,18 @@ class Deaths:
             return  # nothing is left that could die
         self.dead[rank] = failure
         if failure.back is not None:
-            world.busy += 1  # the life to come
+            world.timing.busy += 1  # the life to come
         for lane in lanes:
             lane.dead = True
+            lane.script.clear()
             if lane.place is not None:
                 world.leave(lane)
             if lane.busy:
                 lane.any = False
-                world.runnable.append(lane)
-        for waiting in (*world.sends.values(), *world.recvs.values()):
+                world.timing.runnable.append(lane)
+        unmet = [waiting for kind in ("send", "recv") for waiting in world.timing.unmet.values()
+                 if waiting and waiting[0].kind == kind]
+        for waiting in unmet:
             for post in list(waiting):
                 if post.rank == rank:
                     waiting.remove(post)
@@ -65,12 +69,12 @@ class Deaths:
                     self._lose(post, failure)
         for lane in world.lanes:
             if lane.place is not None and rank in lane.place[1] and lane.rank != rank:
-                world.runnable.append(lane)
+                world.timing.runnable.append(lane)
 
     def _return(self, failure: Failure) -> None:
         world = self.world
         if self.dead.pop(failure.rank, None):
-            world.busy -= 1
+            world.timing.busy -= 1
             world.begin(failure.rank, self.by_rank[failure.rank].index(failure) + 1, failure.back)
 
     # -- what is lost -------------------------------------------------------------------------------------------------
@@ -99,7 +103,7 @@ class Deaths:
         if post.lane.dead:
             return
         post.lost = PeerLost(failure.rank, failure.at, post)
-        self.world.finish(post, max(post.time, failure.at))
+        self.world.timing.finish(post, max(post.time, failure.at))
 
     def absent(self, lane: Lane, ranks: Sequence[int]) -> None:
         """Raise PeerLost when one of `ranks`, who are to meet, is dead."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mlsyslab.comm.communicator import COMBINE
-from mlsyslab.comm.errors import PeerLost
+from mlsyslab.comm.errors import CommError, PeerLost
 from mlsyslab.comm.threads import Thread
 
 if TYPE_CHECKING:
@@ -30,16 +30,21 @@ class Lane:
     """One thread of control of a rank: the rank's function, or what the rank has started beside it.
 
     clock: virtual seconds.  life: how often the rank had come back when the lane began.  dies_at: when this life ends.
+    script: what the function has done and virtual time has not come to: posts, waits (the line of code, post, …), and the
+    bytes of reductions.
     baton: held while the lane must not run.
     """
 
-    __slots__ = ("rank", "life", "clock", "dies_at", "dead", "busy", "baton", "thread", "missing", "any", "awaiting",
-                 "place", "side", "started", "beside", "tasks")
+    __slots__ = ("rank", "life", "clock", "dies_at", "dead", "busy", "script", "ahead", "fault", "baton", "thread",
+                 "missing", "any", "awaiting", "place", "side", "started", "beside", "tasks")
 
     def __init__(self, rank: int, life: int = 0, clock: float = 0.0, dies_at: float = math.inf):
         self.rank, self.life, self.clock, self.dies_at = rank, life, clock, dies_at
         self.dead = False
         self.busy = False  # whether it has something to do: its function, or tasks
+        self.script: deque[Post | tuple | int] = deque()
+        self.ahead = False  # whether the function may run ahead of virtual time
+        self.fault: CommError | None = None  # what the function is to raise, since a step of the script has
         self.baton = threading.Lock()
         self.baton.acquire()
         self.thread: Thread | None = None
@@ -63,16 +68,27 @@ class Lane:
 class Post:
     """A send or receive that a lane has posted; also the `Work` its rank gets back."""
 
-    __slots__ = ("world", "lane", "kind", "rank", "peer", "group", "tag", "tensor", "op", "time", "end", "awaited", "lost")
+    __slots__ = ("world", "lane", "kind", "rank", "peer", "group", "tag", "tensor", "nbytes", "op", "mate", "fits", "time",
+                 "end", "awaited", "lost")
 
     def __init__(self, world, lane, kind, peer, group, tag, tensor, op=None):
         self.world, self.lane, self.kind, self.peer, self.group, self.tag = world, lane, kind, peer, group, tag
-        self.tensor = tensor.detach() if tensor.requires_grad else tensor
+        self.tensor = tensor.detach() if tensor.requires_grad else tensor  # None once it is not needed any more
+        self.nbytes = tensor.nbytes
         self.op = op  # how a receive combines what comes into its tensor; None if it takes its place
-        self.rank, self.time = lane.rank, lane.clock
+        self.rank = lane.rank
+        self.mate: Post | None = None  # the other half,
+        self.fits = False  # whether that has the same shape and dtype
+        self.time = None if lane.ahead else lane.clock  # virtual time at which it is posted; None while that is to come
         self.end: float | None = None  # virtual time at which it is done; None while it is under way
         self.awaited = False
         self.lost: PeerLost | None = None
+
+    def meet(self, mate: Post) -> None:
+        """The other half is there."""
+        mine, its = self.tensor, mate.tensor
+        self.mate, mate.mate = mate, self
+        self.fits = mate.fits = mine.shape == its.shape and mine.dtype == its.dtype
 
     def take(self, message: torch.Tensor) -> None:
         """What this receive waits for has come."""
@@ -80,6 +96,7 @@ class Post:
             self.tensor.copy_(message)
         else:
             COMBINE[self.op](self.tensor, message)
+        self.tensor = None
 
     def wait(self) -> None:
         self.world.wait(self.lane, (self,))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
 
+from mlsyslab.comm.ahead import Ahead, may_run_ahead
 from mlsyslab.comm.communicator import BESIDE, COMBINE, Communicator, Run, check_combine
 from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.failure import Failure
@@ -67,10 +68,15 @@ class SimulatedCommunicator(Communicator):
         self.besides: SimulatedCommunicator | None = None  # the one of what it has started
 
     def _isend(self, tensor, to, tag):
-        return self.world.send(Post(self.world, self.lane, "send", to, self.group, tag, tensor))
+        post = Post(self.world, self.lane, "send", to, self.group, tag, tensor)
+        return self.world.timing.take_up(post, (self.lane.rank, to, self.group, tag))
 
     def _irecv(self, out, source, tag):
-        return self.world.recv(Post(self.world, self.lane, "recv", source, self.group, tag, out))
+        return self._receive(out, source, tag, None)
+
+    def _receive(self, out, source, tag, op):
+        post = Post(self.world, self.lane, "recv", source, self.group, tag, out, op)
+        return self.world.timing.take_up(post, (source, self.lane.rank, self.group, tag))
 
     def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
         self._check(tensor, to, tag, "sendrecv_combine(to")
@@ -78,11 +84,9 @@ class SimulatedCommunicator(Communicator):
         _try(op, acc.dtype)
         if not _apart(tensor, acc):
             return super().sendrecv_combine(tensor, to, acc, source, op, tag)
-        world, lane, group = self.world, self.lane, self.group
-        received = world.recv(Post(world, lane, "recv", self.ranks[source], group, tag, acc, op))
-        sent = world.send(Post(world, lane, "send", self.ranks[to], group, tag, tensor))
-        world.wait(lane, (received, sent))
-        self._combined(lane.clock, acc.nbytes)
+        received = self._receive(acc, self.ranks[source], tag, op)
+        self.world.wait(self.lane, (received, self._isend(tensor, self.ranks[to], tag)))
+        self._combined(self.lane.clock, acc.nbytes)
         return acc
 
     def _wait(self, works):
@@ -106,19 +110,25 @@ class SimulatedCommunicator(Communicator):
         self.lane.advance(end)
 
     def _combined(self, start, nbytes):
-        end = start + nbytes * self.network.gamma
-        self.lane.advance(end)
-        self.world.trace.add(self.lane.rank, "combine", start, end, nbytes)
+        if self.lane.ahead:
+            self.lane.script.append(nbytes)
+        else:
+            self.world.timing.combine(self.lane, nbytes)
 
     def now(self):
+        self.world.settle(self.lane)
         return self.lane.clock
 
     def record(self, kind, start, end, bytes=0, peer=-1, label=""):
         self.world.trace.add(self.lane.rank, kind, start, end, bytes, peer, label)
 
+    def ahead(self):
+        return Ahead(self.world, self.lane) if may_run_ahead(self.world) else nullcontext()
+
     def start(self, fn, *args):
         if self.lane.beside:
             raise CommError(BESIDE)
+        self.world.settle(self.lane)
         task = SideTask(self, fn, args)
         self.world.start(task)
         return task

@@ -51,6 +51,13 @@ class Trace(Sequence):
         if len(new) >= 7 * 65536:
             self._pack()
 
+    def message(self, source: int, to: int, start: float, end: float, bytes: int) -> None:
+        """Append the two events of a message that `to` receives while `source` sends it."""
+        new = self._new
+        new += (source, None, start, end, bytes, to, "")
+        if len(new) >= 7 * 65536:
+            self._pack()
+
     def extend(self, events: Iterable[Event], shift: float = 0.0) -> None:
         """Append events, their times moved by `shift` seconds."""
         for e in events:
@@ -76,11 +83,26 @@ class Trace(Sequence):
     def _pack(self) -> None:
         """Move new rows into columns: a million events then take 36 MB."""
         if self._new:
-            fields = {name: self._new[i::len(self._COLUMNS)] for i, name in enumerate(self._COLUMNS)}
-            for name in ("kind", "label"):
-                fields[name] = [self._number(text) for text in fields[name]]
+            width = len(self._COLUMNS)
+            rank, kind, *numbers, label = (self._new[i::width] for i in range(width))
+            fields = rank, self._numbers(kind), *numbers, self._numbers(label)
             self._new = []
-            self._append_block(tuple(np.array(fields[name], dtype) for name, dtype in self._COLUMNS.items()))
+            self._append_block(self._both_ends(*map(np.array, fields, self._COLUMNS.values())))
+
+    def _numbers(self, names: list[str | None]) -> list[int]:
+        for name in dict.fromkeys(names):
+            if name is not None:
+                self._number(name)
+        return list(map({**self._names, None: -1}.__getitem__, names))
+
+    def _both_ends(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+        """A block in which every message, told by its kind -1, has become its two events."""
+        message = columns[1] < 0
+        rank, kind, *times, nbytes, peer, label = (np.repeat(column, 1 + message) for column in columns)
+        sent = np.flatnonzero(kind < 0)[::2]
+        kind[sent], kind[sent + 1] = self._number("send"), self._number("recv")
+        rank[sent + 1], peer[sent + 1] = peer[sent], rank[sent]
+        return rank, kind, *times, nbytes, peer, label
 
     def _packed(self) -> dict[str, np.ndarray]:
         """All columns, each in one array."""

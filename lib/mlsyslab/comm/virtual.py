@@ -1,33 +1,29 @@
-"""The simulated world: its lanes, the messages between them, and the baton.
+"""The simulated world: its lanes, and the baton.
 
-Only the lane that holds the baton runs; it hands the baton on when it has to wait. When every lane waits, virtual time
-moves: of all messages whose sender and receiver are both there, the one that was ready first travels (`_carry`), and
-whoever waited for it goes on. Nothing depends on the machine, so two runs of the same function are the same to the last
-event.
+Only the lane that holds the baton runs; it hands the baton on when it has to wait. What it did, virtual time plays through
+(`Timing`); whose turn it is then, virtual time says.
 """
 
 from __future__ import annotations
 
 import contextvars
-import heapq
 import math
 import threading
 import time
 import traceback
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-import torch
-
-from mlsyslab.comm.communicator import describe
+from mlsyslab.comm import ahead
 from mlsyslab.comm.deaths import Deaths
 from mlsyslab.comm.errors import CommError, Deadlock, RankFailed, Wait
 from mlsyslab.comm.lane import Died, Ended, Lane, Post, SideTask
 from mlsyslab.comm.link import Network
-from mlsyslab.comm.stack import caller
+from mlsyslab.comm.stack import caller, text_of, this_line
 from mlsyslab.comm.threads import Thread
+from mlsyslab.comm.timing import Timing
 from mlsyslab.comm.trace import Trace
 
 
@@ -35,24 +31,11 @@ class VirtualWorld:
     """The ranks of one run on their virtual clocks."""
 
     def __init__(self, size: int, network: Network, buffered: bool, failures=()):
-        self.size, self.network, self.buffered = size, network, buffered
+        self.size, self.network = size, network
         self.trace = Trace(size=size)
-        self.deaths = Deaths(self, failures)
+        self.timing = Timing(network, buffered, self.trace)
+        self.timing.deaths = self.deaths = Deaths(self, failures)
         self.lanes: list[Lane] = []
-        self.busy = 0  # lanes that have something to do
-        self.runnable: deque[Lane] = deque()
-        # What has been posted and not met its other half, by (sender, receiver, group, tag); and buffered messages.
-        self.sends: dict[tuple, deque[Post]] = defaultdict(deque)
-        self.recvs: dict[tuple, deque[Post]] = defaultdict(deque)
-        self.arrived: dict[tuple, deque[tuple[float, torch.Tensor]]] = defaultdict(deque)
-        # What happens next, as a heap: (time, order, send, recv), a message that can travel, or (time, order, None, call).
-        self.ready: list[tuple] = []
-        self.order = self.calls = 0
-        self.time = 0.0  # of what happened last
-        self.ways: dict[tuple[int, int], tuple] = {}  # by (sender, receiver)
-        self.channels: dict[Any, int] = {}  # their numbers
-        self.free: list[float] = []  # when each is free again
-        self.broken: list[tuple[Post, float]] = []  # messages that a broken link swallowed
         self.meetings: dict[tuple, dict[int, tuple[Any, float]]] = defaultdict(dict)  # who has come to a barrier or split
         self.groups: dict[tuple, int] = {}  # numbers of the groups made by split and start
         self.running: Lane | None = None
@@ -113,8 +96,8 @@ class VirtualWorld:
     def wake(self, lane: Lane) -> None:
         """`lane` has something to do."""
         lane.busy = True
-        self.busy += 1
-        self.runnable.append(lane)
+        self.timing.busy += 1
+        self.timing.runnable.append(lane)
 
     def _live(self, live: Callable[[Lane], None], lane: Lane) -> None:
         try:
@@ -144,7 +127,7 @@ class VirtualWorld:
         """`lane` has nothing to do any more, or for now."""
         if lane.busy:
             lane.busy = False
-            self.busy -= 1
+            self.timing.busy -= 1
 
     def end(self, error: BaseException) -> None:
         """End the run with `error`: every waiting lane wakes to raise `Ended`, a running one is interrupted."""
@@ -161,25 +144,13 @@ class VirtualWorld:
     # -- the baton ----------------------------------------------------------------------------------------------------
 
     def _hand_on(self, here: Lane | None = None) -> None:
-        """Give the baton to the next lane that can run, moving virtual time on where none can."""
-        runnable = self.runnable
-        while not runnable:
-            if self.ready and (self.busy or len(self.ready) > self.calls):
-                self.time, _, send, then = heapq.heappop(self.ready)
-                if send is None:
-                    self.calls -= 1
-                    then()
-                else:
-                    self._carry(self.time, send, then)
-            elif not self.busy:
-                self.done.release()
-                break
-            else:
+        """Give the baton to the lane whose function is to go on next; `here` waits until that is itself."""
+        lane = self.running = self.timing.next()
+        if lane is None:
+            if self.timing.busy:
                 self.end(Deadlock(self._waits(), self.size))
-                if here is not None:
-                    raise Ended
-                return
-        lane = self.running = runnable.popleft() if runnable else None
+                raise Ended
+            self.done.release()
         if lane is not here:
             if lane is not None:
                 lane.baton.release()
@@ -194,141 +165,27 @@ class VirtualWorld:
         if self.error is not None or self.over:
             raise Ended
 
-    def call_at(self, time: float, call: Callable[[], None]) -> None:
-        """Have `call()` happen at virtual second `time`."""
-        self.order += 1
-        self.calls += 1
-        heapq.heappush(self.ready, (time, self.order, None, call))
-
-    # -- messages -----------------------------------------------------------------------------------------------------
-
-    def send(self, post: Post) -> Post:
-        """Take up a send; when its receive is there already, the message is ready to travel."""
-        if self.buffered:
-            post.tensor = post.tensor.clone()
-            self._make_ready(post.time, post, None)
-            return post
-        ends = post.rank, post.peer, post.group, post.tag
-        waiting = self.recvs[ends]
-        if waiting:
-            self._match(post, waiting.popleft())
-        elif not self.deaths.refuse(post):
-            self.sends[ends].append(post)
-        return post
-
-    def recv(self, post: Post) -> Post:
-        """Take up a receive; when its send is there already, the message is ready to travel."""
-        ends = post.peer, post.rank, post.group, post.tag
-        waiting = self.sends[ends]
-        if waiting:
-            self._match(waiting.popleft(), post)
-        elif self.buffered and self.arrived[ends]:
-            self._receive(post, *self.arrived[ends].popleft())
-        elif not self.deaths.refuse(post):
-            self.recvs[ends].append(post)
-        return post
-
-    def _match(self, send: Post, recv: Post) -> None:
-        fits(send.tensor, recv.tensor, send.rank, recv.rank)
-        self._make_ready(send.time if send.time > recv.time else recv.time, send, recv)
-
-    def _make_ready(self, time: float, send: Post, recv: Post | None) -> None:
-        self.order += 1
-        heapq.heappush(self.ready, (time, self.order, send, recv))
-
-    def _carry(self, start: float, send: Post, recv: Post | None) -> None:
-        """Let one message travel: it starts when it is ready and its channels are free, and holds them till its end."""
-        source, to, free, nbytes = send.rank, send.peer, self.free, send.tensor.nbytes
-        way = self.ways.get((source, to)) or self._way(source, to)
-        alpha, beta, channels, fails_at = way
-        for channel in channels:
-            if free[channel] > start:
-                start = free[channel]
-        end = start + alpha + nbytes * beta
-        if end > fails_at:
-            self.broken.append((send, fails_at))
-            return
-        if end > send.lane.dies_at or (recv is not None and end > recv.lane.dies_at):
-            self.deaths.swallow(send, recv)
-            return
-        for channel in channels:
-            free[channel] = end
-        self.trace.add(source, "send", start, end, nbytes, to)
-        if recv is None:
-            self._arrive(send, end)
-        else:
-            self.trace.add(to, "recv", start, end, nbytes, source)
-            recv.take(send.tensor)
-            self.finish(recv, end)
-        self.finish(send, end)
-
-    def _way(self, source: int, to: int) -> tuple[float, float, list[int], float]:
-        """Alpha, beta, the numbers of the channels on the way, and when it breaks."""
-        alpha, beta, channels, fails_at = self.network.route(source, to)
-        numbers = [self.channels.setdefault(channel, len(self.channels)) for channel in channels]
-        self.free += [0.0] * (len(self.channels) - len(self.free))
-        way = self.ways[source, to] = alpha, beta, numbers, fails_at
-        return way
-
-    def _arrive(self, send: Post, end: float) -> None:
-        """A buffered message has come: hand it to the receive that waits for it, or keep it."""
-        ends = send.rank, send.peer, send.group, send.tag
-        waiting = self.recvs[ends]
-        if waiting:
-            self._receive(waiting.popleft(), end, send.tensor)
-        else:
-            self.arrived[ends].append((end, send.tensor))
-
-    def _receive(self, recv: Post, arrival: float, message: torch.Tensor) -> None:
-        fits(message, recv.tensor, recv.peer, recv.rank)
-        end = max(arrival, recv.time)
-        self.trace.add(recv.rank, "recv", recv.time, end, message.nbytes, recv.peer)
-        recv.take(message)
-        self.finish(recv, end)
+    def settle(self, lane: Lane) -> None:
+        """Hold `lane` until virtual time has come to all that it did."""
+        if not self.timing.play(lane):
+            self._hand_on(lane)
+        if lane.fault is not None:
+            fault, lane.fault = lane.fault, None
+            raise fault
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def finish(self, post: Post, end: float) -> None:
-        """`post` is done at `end`; its lane can go on if that was all it waited for."""
-        post.end = end
-        post.tensor = None
-        if post.awaited:
-            lane = post.lane
-            if lane.any:
-                self.call_at(end, lambda: self._wake(lane))
-                return
-            lane.missing -= 1
-            if not lane.missing or (post.lost and lane.missing > 0):
-                lane.missing = 0
-                self.runnable.append(lane)
-
-    def _wake(self, lane: Lane) -> None:
-        if lane.any:
-            lane.any = False
-            self.runnable.append(lane)
-
     def wait(self, lane: Lane, posts: Sequence[Post]) -> None:
-        """Hold `lane` until all of `posts` are done; its clock moves to the last end."""
-        missing = 0
-        for post in posts:
-            if post.end is None:
-                post.awaited = True
-                missing += 1
-            elif post.lost:
-                self._lose(lane, posts, post)
-        if missing:
-            lane.missing = missing
-            lane.awaiting = posts
-            self._hand_on(lane)
-            lane.awaiting = ()
+        """Hold `lane` until all of `posts` are done, or what they bring is there; its clock moves to the last end."""
+        if lane.ahead and ahead.passes(lane, posts):
+            lane.script.append((this_line(), *posts))
+            return
+        lane.script.append((None, *posts))
+        self.settle(lane)
         for post in posts:
             if post.lost:
                 self._lose(lane, posts, post)
-        last = lane.clock
-        for post in posts:
-            if post.end > last:
-                last = post.end
-        lane.advance(last)
+        lane.advance(lane.clock)
 
     def wait_any(self, lane: Lane, posts: Sequence[Post]) -> int:
         """Hold `lane` until one of `posts` is done; the index of the first.
@@ -336,12 +193,13 @@ class VirtualWorld:
         Messages travel in the order in which they became ready, so one that ends earlier may still be to come until virtual
         time has reached the end of the first that is known.
         """
+        self.settle(lane)
         while True:
             first = min((post for post in posts if post.end is not None), key=lambda post: post.end, default=None)
             if first is not None:
-                if first.end <= max(lane.clock, self.time):
+                if first.end <= max(lane.clock, self.timing.time):
                     break
-                self.call_at(first.end, lambda: self._wake(lane))
+                self.timing.call_at(first.end, lambda: self.timing.wake(lane))
             for post in posts:
                 post.awaited = post.end is None
             lane.any, lane.awaiting = True, posts
@@ -364,6 +222,7 @@ class VirtualWorld:
 
     def meet(self, lane: Lane, place: tuple, ranks: Sequence[int], word: Any) -> dict[int, Any]:
         """Wait until all of `ranks` have come to `place`; returns what each of them said."""
+        self.settle(lane)
         self.deaths.absent(lane, ranks)
         came = self.meetings[place]
         came[lane.rank] = word, lane.clock, lane
@@ -378,7 +237,7 @@ class VirtualWorld:
             for _, _, other in came.values():
                 if other is not lane:
                     other.place = None
-                    self.runnable.append(other)
+                    self.timing.runnable.append(other)
         lane.advance(max(time for _, time, _ in came.values()))
         return {other: said for other, (said, _, _) in came.items()}
 
@@ -414,12 +273,13 @@ class VirtualWorld:
                 lane.advance(task.time)
                 task.run(lane)
                 if task.awaited:
-                    self.runnable.append(task.owner)
+                    self.timing.runnable.append(task.owner)
             self.rest(lane)
             self._hand_on(lane)
 
     def wait_task(self, task: SideTask) -> None:
         """Hold the lane that started `task` until it is done."""
+        self.settle(task.owner)
         if task.end is None:
             task.awaited = True
             self._hand_on(task.owner)
@@ -442,33 +302,33 @@ class VirtualWorld:
             elif lane.busy:
                 post = next((p for p in lane.awaiting if p.end is None), None)
                 if post is not None:
-                    waits.append(Wait(lane.rank, post.kind, post.peer, post.tensor.nbytes, post.tag,
-                                      *caller(lane.thread.ident), self._hint(post)))
+                    waits.append(Wait(lane.rank, post.kind, post.peer, post.nbytes, post.tag, *self._line(lane),
+                                      self._hint(post)))
         return waits
+
+    def _line(self, lane: Lane) -> tuple[str, str]:
+        """Where a lane waits: where its function is, unless that has run ahead."""
+        line = lane.script[0][0] if lane.script else None
+        return text_of(line) if line else caller(lane.thread.ident)
 
     def _hint(self, post: Post) -> str:
         """Why this never comes, where it can be told."""
-        for send, when in self.broken:
+        for send, when in self.timing.broken:
             if {send.rank, send.peer} == {post.rank, post.peer}:
                 return f"the link between rank {send.rank} and rank {send.peer} failed at {when:g} s"
         if not any(lane.rank == post.peer and lane.busy for lane in self.lanes):
             return f"rank {post.peer} has already returned"
         source, to = (post.rank, post.peer) if post.kind == "send" else (post.peer, post.rank)
-        for (sender, receiver, group, tag), waiting in (self.recvs if post.kind == "send" else self.sends).items():
-            if waiting and (sender, receiver) == (source, to):
+        for (sender, receiver, group, tag), waiting in self.timing.unmet.items():
+            its = waiting[0] if waiting and (sender, receiver) == (source, to) else None
+            if its is not None and its.kind != post.kind and its.time is not None:
                 other = f"tag {tag} instead of {post.tag}" if tag != post.tag else f"in another group ({group})"
-                return f"rank {post.peer} did post a {waiting[0].kind}, but with {other}"
+                return f"rank {post.peer} did post a {its.kind}, but with {other}"
         return ""
 
     def _still_running(self) -> Wait:
         lane = self.running or self.lanes[0]
         return Wait(lane.rank, "a part that doesn't end", None, 0, 0, *caller(lane.thread.ident))
-
-
-def fits(sent: torch.Tensor, out: torch.Tensor, source: int, to: int) -> None:
-    """Raise CommError when what is sent is not what the receiver expects."""
-    if sent.shape != out.shape or sent.dtype != out.dtype:
-        raise CommError(f"rank {source} sends {describe(sent)} to rank {to}, which expects {describe(out)}")
 
 
 def summary(error: BaseException) -> str:

@@ -21,14 +21,13 @@ import torch
 
 from mlsyslab.comm.beside import StreamBeside, ThreadBeside
 from mlsyslab.comm.carriers import Nccl, Wires, mark, raw
-from mlsyslab.comm.communicator import MAX_TAG
+from mlsyslab.comm.communicator import MAX_TAG, check_fits
 from mlsyslab.comm.errors import CommError, Wait
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.note import MAX_DIMS, MAX_INLINE, Note
 from mlsyslab.comm.shared import Inbox, Outbox
 from mlsyslab.comm.stack import caller
 from mlsyslab.comm.trace import Trace
-from mlsyslab.comm.virtual import fits
 
 _INLINE = b"i"
 
@@ -249,9 +248,9 @@ class World:
 
     def _match(self, post: Post, note: Note) -> None:
         if post.kind == "send":
-            fits(post.tensor, note, self.rank, post.peer)
+            check_fits(post.tensor, note, self.rank, post.peer)
         else:
-            fits(note, post.tensor, post.peer, self.rank)
+            check_fits(note, post.tensor, post.peer, self.rank)
         on_gpu = post.carrier is not None and post.carrier.way == Nccl.way
         if on_gpu != (note.way == Nccl.way):
             here, there = ("a GPU", "the CPU") if on_gpu else ("the CPU", "a GPU")

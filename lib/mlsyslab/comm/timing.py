@@ -1,0 +1,242 @@
+"""Virtual time: which message travels when, and how far each lane has come.
+
+When every lane waits, virtual time moves: of all messages whose sender and receiver are both there, the one that was ready
+first travels (`_carry`), and whoever waited for it goes on. Nothing depends on the machine, nor on how far the lanes have
+run ahead, so two runs of the same function are the same to the last event.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mlsyslab.comm.communicator import check_fits
+from mlsyslab.comm.errors import CommError
+from mlsyslab.comm.lane import Lane, Post
+from mlsyslab.comm.link import Network
+from mlsyslab.comm.trace import Trace
+
+if TYPE_CHECKING:
+    from mlsyslab.comm.deaths import Deaths
+
+
+class Timing:
+    """The calendar of a simulated world, its channels, and the messages on their way."""
+
+    deaths: Deaths
+
+    def __init__(self, network: Network, buffered: bool, trace: Trace):
+        self.network, self.buffered, self.trace = network, buffered, trace
+        self.time = 0.0  # of what happened last
+        self.busy = 0  # lanes that have something to do
+        self.runnable: deque[Lane] = deque()
+        # What happens next, as a heap: (time, order, send, recv), a message that can travel, or (time, order, None, call).
+        self.calendar: list[tuple] = []
+        self.order = self.calls = 0
+        # Sends or receives that have not met their other half, by (sender, receiver, group, tag); and buffered messages.
+        self.unmet: dict[tuple, deque[Post]] = defaultdict(deque)
+        self.arrived: dict[tuple, deque[tuple[float, torch.Tensor]]] = defaultdict(deque)
+        self.ways: dict[tuple[int, int], tuple] = {}  # by (sender, receiver)
+        self.channels: dict[Any, int] = {}  # their numbers
+        self.free: list[float] = []  # when each is free again
+        self.broken: list[tuple[Post, float]] = []  # messages that a broken link swallowed
+
+    # -- what happens next --------------------------------------------------------------------------------------------
+
+    def next(self) -> Lane | None:
+        """Move on to where a lane's function is to go on, and return that lane; None when there is no such time."""
+        runnable, calendar = self.runnable, self.calendar
+        while True:
+            if runnable:
+                lane = runnable.popleft()
+                if self.play(lane):
+                    return lane
+            elif calendar and (self.busy or len(calendar) > self.calls):
+                self.time, _, send, then = heappop(calendar)
+                if send is None:
+                    self.calls -= 1
+                    then()
+                else:
+                    self._carry(self.time, send, then)
+            else:
+                return None
+
+    def call_at(self, time: float, call: Callable[[], None]) -> None:
+        """Have `call()` happen at virtual second `time`."""
+        self.calls += 1
+        self._enter(time, None, call)
+
+    def _enter(self, time: float, send: Post | None, then: Post | Callable[[], None] | None) -> None:
+        self.order += 1
+        heappush(self.calendar, (time, self.order, send, then))
+
+    # -- what lanes do ------------------------------------------------------------------------------------------------
+
+    def play(self, lane: Lane) -> bool:
+        """Do what stands in a lane's script, until it has to wait; whether it came to the end."""
+        script = lane.script
+        if script and lane.awaiting:
+            self._go_on(lane)
+        try:
+            while script:
+                item = script[0]
+                if type(item) is Post:
+                    item.time = lane.clock
+                    if item.mate is not None and item.mate.time is not None:
+                        self._make_ready(item)
+                elif type(item) is int:
+                    self.combine(lane, item)
+                elif self._has_to_wait(lane, item[1:]):
+                    return False
+                script.popleft()
+        except CommError as error:
+            script.clear()
+            lane.fault = error
+        return True
+
+    def combine(self, lane: Lane, nbytes: int) -> None:
+        """Charge a lane for a reduction."""
+        start = lane.clock
+        end = start + nbytes * self.network.gamma
+        lane.advance(end)
+        self.trace.add(lane.rank, "combine", start, end, nbytes)
+
+    def _has_to_wait(self, lane: Lane, posts: tuple[Post, ...]) -> bool:
+        if any(post.lost for post in posts):  # for the rank to hear, at once
+            return False
+        missing, last = 0, lane.clock
+        for post in posts:
+            if post.end is None:
+                post.awaited = True
+                missing += 1
+            elif post.end > last:
+                last = post.end
+        if missing:
+            lane.missing, lane.awaiting = missing, posts
+            return True
+        lane.clock = last
+        return False
+
+    def _go_on(self, lane: Lane) -> None:
+        """All that a lane waited for is done, or something of it is lost: its clock moves to the last end."""
+        last, posts = lane.clock, lane.awaiting
+        lane.awaiting = ()
+        lane.script.popleft()
+        for post in posts:
+            if post.lost:
+                return
+            if post.end is not None and post.end > last:
+                last = post.end
+        lane.clock = last
+
+    def finish(self, post: Post, end: float) -> None:
+        """`post` is done at `end`; its lane can go on if that was all it waited for."""
+        post.end = end
+        post.tensor = post.mate = None
+        if post.awaited:
+            lane = post.lane
+            if lane.any:
+                self.call_at(end, lambda: self.wake(lane))
+                return
+            lane.missing -= 1
+            if not lane.missing or (post.lost and lane.missing > 0):
+                lane.missing = 0
+                self.runnable.append(lane)
+
+    def wake(self, lane: Lane) -> None:
+        """The first of several posts is done."""
+        if lane.any:
+            lane.any = False
+            self.runnable.append(lane)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def take_up(self, post: Post, ends: tuple[int, int, int, int]) -> Post:
+        """Take up what a lane posts. Once it has met its other half, and the time of both has come, a message can travel.
+
+        ends: sender, receiver, group, tag.
+        """
+        if self.buffered and self._take_up_buffered(post, ends):
+            return post
+        waiting = self.unmet[ends]
+        if waiting and waiting[0].kind != post.kind:
+            mate = waiting.popleft()
+            post.meet(mate)
+            if post.time is not None and mate.time is not None:
+                self._make_ready(post)
+        elif not self.deaths.dead or not self.deaths.refuse(post):
+            waiting.append(post)
+        if post.time is None:
+            post.lane.script.append(post)
+        return post
+
+    def _take_up_buffered(self, post: Post, ends: tuple[int, int, int, int]) -> bool:
+        if post.kind == "send":
+            post.tensor = post.tensor.clone()
+            self._enter(post.time, post, None)
+        elif self.arrived[ends]:
+            self._receive(post, *self.arrived[ends].popleft())
+        else:
+            return False
+        return True
+
+    def _make_ready(self, post: Post) -> None:
+        send, recv = (post, post.mate) if post.kind == "send" else (post.mate, post)
+        if not send.fits:
+            check_fits(send.tensor, recv.tensor, send.rank, recv.rank)
+        self._enter(send.time if send.time > recv.time else recv.time, send, recv)
+
+    def _carry(self, start: float, send: Post, recv: Post | None) -> None:
+        """Let one message travel: it starts when it is ready and its channels are free, and holds them till its end."""
+        source, to, free, nbytes = send.rank, send.peer, self.free, send.nbytes
+        way = self.ways.get((source, to)) or self._way(source, to)
+        alpha, beta, channels, fails_at = way
+        for channel in channels:
+            if free[channel] > start:
+                start = free[channel]
+        end = start + alpha + nbytes * beta
+        if end > fails_at:
+            self.broken.append((send, fails_at))
+            return
+        if end > send.lane.dies_at or (recv is not None and end > recv.lane.dies_at):
+            self.deaths.swallow(send, recv)
+            return
+        for channel in channels:
+            free[channel] = end
+        if recv is None:
+            self.trace.add(source, "send", start, end, nbytes, to)
+            self._arrive(send, end)
+        else:
+            self.trace.message(source, to, start, end, nbytes)
+            if recv.tensor is not None:
+                recv.take(send.tensor)
+            self.finish(recv, end)
+        self.finish(send, end)
+
+    def _way(self, source: int, to: int) -> tuple[float, float, list[int], float]:
+        """Alpha, beta, the numbers of the channels on the way, and when it breaks."""
+        alpha, beta, channels, fails_at = self.network.route(source, to)
+        numbers = [self.channels.setdefault(channel, len(self.channels)) for channel in channels]
+        self.free += [0.0] * (len(self.channels) - len(self.free))
+        way = self.ways[source, to] = alpha, beta, numbers, fails_at
+        return way
+
+    def _arrive(self, send: Post, end: float) -> None:
+        """A buffered message has come: hand it to the receive that waits for it, or keep it."""
+        ends = send.rank, send.peer, send.group, send.tag
+        waiting = self.unmet[ends]
+        if waiting:
+            self._receive(waiting.popleft(), end, send.tensor)
+        else:
+            self.arrived[ends].append((end, send.tensor))
+
+    def _receive(self, recv: Post, arrival: float, message: torch.Tensor) -> None:
+        check_fits(message, recv.tensor, recv.peer, recv.rank)
+        end = max(arrival, recv.time)
+        self.trace.add(recv.rank, "recv", recv.time, end, message.nbytes, recv.peer)
+        recv.take(message)
+        self.finish(recv, end)
