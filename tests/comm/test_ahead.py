@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlsyslab import Communicator, Deadlock, Failing, Failure, Link, Mesh, Nodes, RankFailed, Uneven, collectives, simulate
 from mlsyslab.collectives import ALGORITHMS
-from mlsyslab.comm import ahead
+from mlsyslab.comm import ahead, kept
 from mlsyslab.comm.simulate import SimulatedCommunicator
 from mlsyslab.comm.virtual import VirtualWorld
 
@@ -213,7 +213,7 @@ def test_a_long_message_is_not_kept(monkeypatch):
     def program(comm, x):
         return collectives.all_reduce(comm, x, algorithm="ring")
 
-    for elements, few in [(ahead.KEPT // 4, True), (ahead.KEPT // 4 + 1, False)]:
+    for elements, few in [(kept.LONGEST // 4, True), (kept.LONGEST // 4 + 1, False)]:
         assert (hand_overs(monkeypatch, program, [torch.ones(4 * elements)] * 4) < 0.6) is few
 
 

@@ -26,8 +26,9 @@ class Parts:
     def __getitem__(self, ranks: int | slice) -> torch.Tensor:
         if isinstance(ranks, slice):
             first, last, _ = ranks.indices(len(self))
-            return self.tensor[self.cuts[first]:self.cuts[last]]
-        return self.tensor[self.cuts[ranks]:self.cuts[ranks + 1]]
+        else:
+            first, last = ranks, ranks + 1
+        return self.tensor[self.cuts[first]:self.cuts[last]]
 
     def reordered(self, order: Sequence[int]) -> Parts:
         """A copy in which the parts of the ranks `order[0]`, `order[1]`, … follow one another."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mlsyslab.comm.virtual import VirtualWorld
 
 STEPS = 64  #: how far a lane may run ahead: in posts, waits and reductions
-KEPT = 16384  #: bytes of the longest message that is kept for its receiver: to copy a longer one takes longer than a switch
 
 
 class Ahead:
@@ -53,14 +52,13 @@ def passes(lane: Lane, posts: Sequence[Post]) -> bool:
     if len(lane.script) >= STEPS:
         return False
     for post in posts:
-        if post.tensor is not None and (post.nbytes > KEPT if post.kind == "send" else not post.fits):
+        if post.kind == "send":
+            if not post.keep():
+                return False
+        elif not post.fits and post.tensor is not None:
             return False
-    for post in posts:
-        if post.kind == "send" and post.tensor is not None:
-            post.tensor = post.tensor.clone()
     for post in posts:  # only now, since what is received may lie where something sent lay
         if post.kind == "recv" and post.tensor is not None:
-            mate = post.mate
-            post.take(mate.tensor)
-            mate.tensor = None
+            post.take(post.mate.tensor)
+            post.mate.tensor = None
     return True

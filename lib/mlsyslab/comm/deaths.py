@@ -58,8 +58,8 @@ class Deaths:
             if lane.busy:
                 lane.any = False
                 world.timing.runnable.append(lane)
-        unmet = [waiting for kind in ("send", "recv") for waiting in world.timing.unmet.values()
-                 if waiting and waiting[0].kind == kind]
+        unmet = [way.waiting for kind in ("send", "recv") for way in world.timing.ways.values()
+                 if way.waiting and way.waiting[0].kind == kind]
         for waiting in unmet:
             for post in list(waiting):
                 if post.rank == rank:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,10 +11,12 @@ import torch
 
 from mlsyslab.comm.communicator import COMBINE
 from mlsyslab.comm.errors import CommError, PeerLost
+from mlsyslab.comm.kept import LONGEST, keep
 from mlsyslab.comm.threads import Thread
 
 if TYPE_CHECKING:
     from mlsyslab.comm.simulate import SimulatedCommunicator
+    from mlsyslab.comm.virtual import VirtualWorld
 
 
 class Ended(BaseException):
@@ -30,16 +31,16 @@ class Lane:
     """One thread of control of a rank: the rank's function, or what the rank has started beside it.
 
     clock: virtual seconds.  life: how often the rank had come back when the lane began.  dies_at: when this life ends.
-    script: what the function has done and virtual time has not come to: posts, waits (the line of code, post, …), and the
-    bytes of reductions.
+    script: what the function has done and virtual time has not come to: posts; waits, as tuples of the line of code, what
+    is posted as the wait begins, and what it waits for; and the bytes of reductions.
     baton: held while the lane must not run.
     """
 
-    __slots__ = ("rank", "life", "clock", "dies_at", "dead", "busy", "script", "ahead", "fault", "baton", "thread",
+    __slots__ = ("world", "rank", "life", "clock", "dies_at", "dead", "busy", "script", "ahead", "fault", "baton", "thread",
                  "missing", "any", "awaiting", "place", "side", "started", "beside", "tasks")
 
-    def __init__(self, rank: int, life: int = 0, clock: float = 0.0, dies_at: float = math.inf):
-        self.rank, self.life, self.clock, self.dies_at = rank, life, clock, dies_at
+    def __init__(self, world: VirtualWorld, rank: int, life: int, clock: float, dies_at: float):
+        self.world, self.rank, self.life, self.clock, self.dies_at = world, rank, life, clock, dies_at
         self.dead = False
         self.busy = False  # whether it has something to do: its function, or tasks
         self.script: deque[Post | tuple | int] = deque()
@@ -65,41 +66,73 @@ class Lane:
             raise Died
 
 
+class Way:
+    """The way from one rank to another of the messages with one tag of one group, which arrive in the order they were sent.
+
+    ends: sender, receiver, group, tag.
+    """
+
+    __slots__ = ("ends", "route", "waiting", "arrived")
+
+    def __init__(self, ends: tuple[int, int, int, int]):
+        self.ends = ends
+        self.route: tuple | None = None  # what a message costs here, once that is known
+        self.waiting: deque[Post] = deque()  # sends or receives that have not met their other half
+        self.arrived: deque[tuple[float, torch.Tensor]] | None = None  # buffered messages that nobody has received
+
+
 class Post:
     """A send or receive that a lane has posted; also the `Work` its rank gets back."""
 
-    __slots__ = ("world", "lane", "kind", "rank", "peer", "group", "tag", "tensor", "nbytes", "op", "mate", "fits", "time",
+    __slots__ = ("lane", "kind", "way", "tensor", "shape", "dtype", "nbytes", "op", "kept", "mate", "fits", "time",
                  "end", "awaited", "lost")
 
-    def __init__(self, world, lane, kind, peer, group, tag, tensor, op=None):
-        self.world, self.lane, self.kind, self.peer, self.group, self.tag = world, lane, kind, peer, group, tag
-        self.tensor = tensor.detach() if tensor.requires_grad else tensor  # None once it is not needed any more
-        self.nbytes = tensor.nbytes
+    def __init__(self, lane: Lane, kind: str, way: Way, tensor: torch.Tensor, op: str | None = None):
+        self.lane, self.kind, self.way = lane, kind, way
+        # What is sent, or what it was when it was kept; where to receive. None once it is not needed any more.
+        self.tensor: torch.Tensor | bytes | None = tensor.detach() if tensor.requires_grad else tensor
+        self.shape, self.dtype, self.nbytes = tensor.shape, tensor.dtype, tensor.nbytes
         self.op = op  # how a receive combines what comes into its tensor; None if it takes its place
-        self.rank = lane.rank
+        self.kept = self.awaited = False
         self.mate: Post | None = None  # the other half,
         self.fits = False  # whether that has the same shape and dtype
         self.time = None if lane.ahead else lane.clock  # virtual time at which it is posted; None while that is to come
         self.end: float | None = None  # virtual time at which it is done; None while it is under way
-        self.awaited = False
         self.lost: PeerLost | None = None
 
-    def meet(self, mate: Post) -> None:
-        """The other half is there."""
-        mine, its = self.tensor, mate.tensor
-        self.mate, mate.mate = mate, self
-        self.fits = mate.fits = mine.shape == its.shape and mine.dtype == its.dtype
+    @property
+    def rank(self) -> int:
+        return self.lane.rank
 
-    def take(self, message: torch.Tensor) -> None:
+    @property
+    def peer(self) -> int:
+        source, to, _, _ = self.way.ends
+        return to if self.kind == "send" else source
+
+    @property
+    def tag(self) -> int:
+        return self.way.ends[3]
+
+    def keep(self) -> bool:
+        """Whether what is sent may change from now on: a short message is kept for its receiver."""
+        if not self.kept and self.tensor is not None:
+            if self.nbytes > LONGEST:
+                return False
+            self.tensor = keep(self.tensor, self.nbytes)
+            self.kept = True
+        return True
+
+    def take(self, message: torch.Tensor | bytes) -> None:
         """What this receive waits for has come."""
+        desk = self.lane.world.desk
         if self.op is None:
-            self.tensor.copy_(message)
+            desk.copy(message, self.tensor)
         else:
-            COMBINE[self.op](self.tensor, message)
+            COMBINE[self.op](self.tensor, desk.unfold(message, self.dtype, self.shape))
         self.tensor = None
 
     def wait(self) -> None:
-        self.world.wait(self.lane, (self,))
+        self.lane.world.wait(self.lane, (self,))
 
 
 class SideTask:

@@ -13,7 +13,8 @@ from mlsyslab.comm.ahead import Ahead, may_run_ahead
 from mlsyslab.comm.communicator import BESIDE, COMBINE, Communicator, Run, check_combine
 from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.failure import Failure
-from mlsyslab.comm.lane import Lane, Post, SideTask
+from mlsyslab.comm.garbage import seldom_sought
+from mlsyslab.comm.lane import Lane, Post, SideTask, Way
 from mlsyslab.comm.link import Link, Network
 from mlsyslab.comm.virtual import VirtualWorld
 
@@ -51,7 +52,8 @@ def simulate(fn: Callable[[Communicator, Any], Any], inputs: Sequence[Any], link
             task.wait()
         return result
 
-    world.run(one_life, timeout)
+    with seldom_sought():
+        world.run(one_life, timeout)
     return Run(world.results, world.trace, max(lane.clock for lane in world.lanes))
 
 
@@ -65,29 +67,45 @@ class SimulatedCommunicator(Communicator):
         self.ranks, self.network = ranks, world.network
         self.rank, self.size, self.life = ranks.index(lane.rank), len(ranks), lane.life
         self.meetings = 0
+        self.exchanged: tuple[int, int, int] | None = None  # with whom and by which tag it exchanged last,
+        self.ways: tuple[Way, Way] | None = None  # and how that came in and went out
         self.besides: SimulatedCommunicator | None = None  # the one of what it has started
 
     def _isend(self, tensor, to, tag):
-        post = Post(self.world, self.lane, "send", to, self.group, tag, tensor)
-        return self.world.timing.take_up(post, (self.lane.rank, to, self.group, tag))
+        return self.world.post(Post(self.lane, "send", self._way(self.lane.rank, to, tag), tensor))
 
     def _irecv(self, out, source, tag):
-        return self._receive(out, source, tag, None)
+        return self.world.post(Post(self.lane, "recv", self._way(source, self.lane.rank, tag), out))
 
-    def _receive(self, out, source, tag, op):
-        post = Post(self.world, self.lane, "recv", source, self.group, tag, out, op)
-        return self.world.timing.take_up(post, (source, self.lane.rank, self.group, tag))
+    def _way(self, source: int, to: int, tag: int) -> Way:
+        return self.world.timing.way(source, to, self.group, tag)
+
+    def sendrecv(self, tensor, to, out, source, tag=0):
+        way_in, way_out = self._ways("sendrecv", tensor, to, out, source, tag)
+        received, sent = Post(self.lane, "recv", way_in, out), Post(self.lane, "send", way_out, tensor)
+        self.world.wait(self.lane, (sent, received), made=(received, sent))
+        return out
 
     def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
-        self._check(tensor, to, tag, "sendrecv_combine(to")
-        self._check(acc, source, tag, "sendrecv_combine(source")
+        way_in, way_out = self._ways("sendrecv_combine", tensor, to, acc, source, tag)
         _try(op, acc.dtype)
         if not _apart(tensor, acc):
             return super().sendrecv_combine(tensor, to, acc, source, op, tag)
-        received = self._receive(acc, self.ranks[source], tag, op)
-        self.world.wait(self.lane, (received, self._isend(tensor, self.ranks[to], tag)))
+        both = Post(self.lane, "recv", way_in, acc, op), Post(self.lane, "send", way_out, tensor)
+        self.world.wait(self.lane, both, made=both)
         self._combined(self.lane.clock, acc.nbytes)
         return acc
+
+    def _ways(self, name: str, tensor: torch.Tensor, to: int, out: torch.Tensor, source: int, tag: int) -> tuple[Way, Way]:
+        """The ways in and out: most often those of the exchange before."""
+        if not (type(to) is type(source) is type(tag) is int and (to, source, tag) == self.exchanged
+                and isinstance(tensor, torch.Tensor) and isinstance(out, torch.Tensor)):
+            self._check(tensor, to, tag, f"{name}(to")
+            self._check(out, source, tag, f"{name}(source")
+            me = self.lane.rank
+            self.ways = self._way(self.ranks[source], me, tag), self._way(me, self.ranks[to], tag)
+            self.exchanged = to, source, tag
+        return self.ways
 
     def _wait(self, works):
         self.world.wait(self.lane, works)

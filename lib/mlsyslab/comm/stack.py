@@ -10,14 +10,19 @@ from types import FrameType
 
 _HERE = Path(__file__).parent
 _PLUMBING = str(_HERE), str(_HERE.parent / "check")  # the checks stand between a student's rank and its communicator
+
+
 def caller(thread: int) -> tuple[str, str]:
     """("file:line", code) of the innermost frame of `thread` outside here and the checks; ("", "") when there is none."""
     return text_of(_outside(sys._current_frames().get(thread)))
 
 
 def this_line() -> tuple[str, int] | None:
-    """The file and line of the innermost frame of this thread outside here and the checks, for `text_of`."""
-    return _outside(sys._getframe(1))
+    """The file and line of the innermost frame of this thread outside here and the checks, for `text_of`.
+
+    Whoever asks was called from here itself.
+    """
+    return _outside(sys._getframe(3))
 
 
 def text_of(line: tuple[str, int] | None) -> tuple[str, str]:

@@ -7,8 +7,8 @@ run ahead, so two runs of the same function are the same to the last event.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import torch
 
 from mlsyslab.comm.communicator import check_fits
 from mlsyslab.comm.errors import CommError
-from mlsyslab.comm.lane import Lane, Post
+from mlsyslab.comm.lane import Lane, Post, Way
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.trace import Trace
 
@@ -34,13 +34,11 @@ class Timing:
         self.time = 0.0  # of what happened last
         self.busy = 0  # lanes that have something to do
         self.runnable: deque[Lane] = deque()
-        # What happens next, as a heap: (time, order, send, recv), a message that can travel, or (time, order, None, call).
-        self.calendar: list[tuple] = []
-        self.order = self.calls = 0
-        # Sends or receives that have not met their other half, by (sender, receiver, group, tag); and buffered messages.
-        self.unmet: dict[tuple, deque[Post]] = defaultdict(deque)
-        self.arrived: dict[tuple, deque[tuple[float, torch.Tensor]]] = defaultdict(deque)
-        self.ways: dict[tuple[int, int], tuple] = {}  # by (sender, receiver)
+        # What happens next, by time: (send, recv), a message that can travel, or (None, call); and these times as a heap.
+        self.calendar: dict[float, deque[tuple]] = {}
+        self.times: list[float] = []
+        self.ways: dict[tuple[int, int, int, int], Way] = {}  # by sender, receiver, group, tag
+        self.routes: dict[tuple[int, int], tuple] = {}  # by sender, receiver
         self.channels: dict[Any, int] = {}  # their numbers
         self.free: list[float] = []  # when each is free again
         self.broken: list[tuple[Post, float]] = []  # messages that a broken link swallowed
@@ -49,54 +47,69 @@ class Timing:
 
     def next(self) -> Lane | None:
         """Move on to where a lane's function is to go on, and return that lane; None when there is no such time."""
-        runnable, calendar = self.runnable, self.calendar
+        runnable, calendar, times = self.runnable, self.calendar, self.times
         while True:
-            if runnable:
+            while runnable:
                 lane = runnable.popleft()
                 if self.play(lane):
                     return lane
-            elif calendar and (self.busy or len(calendar) > self.calls):
-                self.time, _, send, then = heappop(calendar)
-                if send is None:
-                    self.calls -= 1
-                    then()
-                else:
-                    self._carry(self.time, send, then)
-            else:
+            if not times or not (self.busy or self._messages()):
                 return None
+            self.time = time = times[0]
+            happenings = calendar[time]
+            send, then = happenings.popleft()
+            if not happenings:
+                del calendar[heappop(times)]
+            if send is None:
+                then()
+            else:
+                self._carry(time, send, then)
+
+    def _messages(self) -> bool:
+        """Whether anything is to travel yet."""
+        return any(send is not None for happenings in self.calendar.values() for send, _ in happenings)
 
     def call_at(self, time: float, call: Callable[[], None]) -> None:
         """Have `call()` happen at virtual second `time`."""
-        self.calls += 1
         self._enter(time, None, call)
 
     def _enter(self, time: float, send: Post | None, then: Post | Callable[[], None] | None) -> None:
-        self.order += 1
-        heappush(self.calendar, (time, self.order, send, then))
+        happenings = self.calendar.get(time)
+        if happenings is None:
+            happenings = self.calendar[time] = deque()
+            heappush(self.times, time)
+        happenings.append((send, then))
 
     # -- what lanes do ------------------------------------------------------------------------------------------------
 
     def play(self, lane: Lane) -> bool:
         """Do what stands in a lane's script, until it has to wait; whether it came to the end."""
         script = lane.script
-        if script and lane.awaiting:
-            self._go_on(lane)
         try:
             while script:
                 item = script[0]
-                if type(item) is Post:
-                    item.time = lane.clock
-                    if item.mate is not None and item.mate.time is not None:
-                        self._make_ready(item)
+                if type(item) is tuple:
+                    _, made, posts = item
+                    for post in made:
+                        if post.time is None:
+                            self._reach(post)
+                    if self._has_to_wait(lane, posts):
+                        return False
                 elif type(item) is int:
                     self.combine(lane, item)
-                elif self._has_to_wait(lane, item[1:]):
-                    return False
+                else:
+                    self._reach(item)
                 script.popleft()
         except CommError as error:
             script.clear()
             lane.fault = error
         return True
+
+    def _reach(self, post: Post) -> None:
+        """Virtual time has come to a post."""
+        post.time = post.lane.clock
+        if post.mate is not None and post.mate.time is not None:
+            self._make_ready(post)
 
     def combine(self, lane: Lane, nbytes: int) -> None:
         """Charge a lane for a reduction."""
@@ -105,14 +118,15 @@ class Timing:
         lane.advance(end)
         self.trace.add(lane.rank, "combine", start, end, nbytes)
 
-    def _has_to_wait(self, lane: Lane, posts: tuple[Post, ...]) -> bool:
-        if any(post.lost for post in posts):  # for the rank to hear, at once
-            return False
-        missing, last = 0, lane.clock
+    def _has_to_wait(self, lane: Lane, posts: Sequence[Post]) -> bool:
+        """Whether `lane` lacks some of `posts` yet; when it doesn't, its clock moves to the last end."""
+        missing, last, lane.awaiting = 0, lane.clock, ()
         for post in posts:
             if post.end is None:
                 post.awaited = True
                 missing += 1
+            elif post.lost:  # for the rank to hear, at once
+                return False
             elif post.end > last:
                 last = post.end
         if missing:
@@ -120,18 +134,6 @@ class Timing:
             return True
         lane.clock = last
         return False
-
-    def _go_on(self, lane: Lane) -> None:
-        """All that a lane waited for is done, or something of it is lost: its clock moves to the last end."""
-        last, posts = lane.clock, lane.awaiting
-        lane.awaiting = ()
-        lane.script.popleft()
-        for post in posts:
-            if post.lost:
-                return
-            if post.end is not None and post.end > last:
-                last = post.end
-        lane.clock = last
 
     def finish(self, post: Post, end: float) -> None:
         """`post` is done at `end`; its lane can go on if that was all it waited for."""
@@ -155,31 +157,35 @@ class Timing:
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def take_up(self, post: Post, ends: tuple[int, int, int, int]) -> Post:
-        """Take up what a lane posts. Once it has met its other half, and the time of both has come, a message can travel.
+    def way(self, source: int, to: int, group: int, tag: int) -> Way:
+        """The way of messages between these ends."""
+        ends = source, to, group, tag
+        way = self.ways.get(ends)
+        if way is None:
+            way = self.ways[ends] = Way(ends)
+        return way
 
-        ends: sender, receiver, group, tag.
-        """
-        if self.buffered and self._take_up_buffered(post, ends):
+    def take_up(self, post: Post) -> Post:
+        """Take up what a lane posts. Once it has met its other half, and the time of both has come, a message can travel."""
+        if self.buffered and self._take_up_buffered(post):
             return post
-        waiting = self.unmet[ends]
+        waiting = post.way.waiting
         if waiting and waiting[0].kind != post.kind:
             mate = waiting.popleft()
-            post.meet(mate)
+            post.mate, mate.mate = mate, post
+            post.fits = mate.fits = post.shape == mate.shape and post.dtype == mate.dtype
             if post.time is not None and mate.time is not None:
                 self._make_ready(post)
         elif not self.deaths.dead or not self.deaths.refuse(post):
             waiting.append(post)
-        if post.time is None:
-            post.lane.script.append(post)
         return post
 
-    def _take_up_buffered(self, post: Post, ends: tuple[int, int, int, int]) -> bool:
+    def _take_up_buffered(self, post: Post) -> bool:
         if post.kind == "send":
             post.tensor = post.tensor.clone()
             self._enter(post.time, post, None)
-        elif self.arrived[ends]:
-            self._receive(post, *self.arrived[ends].popleft())
+        elif post.way.arrived:
+            self._receive(post, *post.way.arrived.popleft())
         else:
             return False
         return True
@@ -187,14 +193,14 @@ class Timing:
     def _make_ready(self, post: Post) -> None:
         send, recv = (post, post.mate) if post.kind == "send" else (post.mate, post)
         if not send.fits:
-            check_fits(send.tensor, recv.tensor, send.rank, recv.rank)
+            check_fits(send, recv, send.rank, recv.rank)
         self._enter(send.time if send.time > recv.time else recv.time, send, recv)
 
     def _carry(self, start: float, send: Post, recv: Post | None) -> None:
         """Let one message travel: it starts when it is ready and its channels are free, and holds them till its end."""
-        source, to, free, nbytes = send.rank, send.peer, self.free, send.nbytes
-        way = self.ways.get((source, to)) or self._way(source, to)
-        alpha, beta, channels, fails_at = way
+        way, free, nbytes = send.way, self.free, send.nbytes
+        source, to, _, _ = way.ends
+        alpha, beta, channels, fails_at = way.route or self._find_route(way)
         for channel in channels:
             if free[channel] > start:
                 start = free[channel]
@@ -217,22 +223,25 @@ class Timing:
             self.finish(recv, end)
         self.finish(send, end)
 
-    def _way(self, source: int, to: int) -> tuple[float, float, list[int], float]:
+    def _find_route(self, way: Way) -> tuple[float, float, list[int], float]:
         """Alpha, beta, the numbers of the channels on the way, and when it breaks."""
-        alpha, beta, channels, fails_at = self.network.route(source, to)
-        numbers = [self.channels.setdefault(channel, len(self.channels)) for channel in channels]
-        self.free += [0.0] * (len(self.channels) - len(self.free))
-        way = self.ways[source, to] = alpha, beta, numbers, fails_at
-        return way
+        source, to, _, _ = way.ends
+        if (source, to) not in self.routes:
+            alpha, beta, channels, fails_at = self.network.route(source, to)
+            numbers = [self.channels.setdefault(channel, len(self.channels)) for channel in channels]
+            self.free += [0.0] * (len(self.channels) - len(self.free))
+            self.routes[source, to] = alpha, beta, numbers, fails_at
+        way.route = self.routes[source, to]
+        return way.route
 
     def _arrive(self, send: Post, end: float) -> None:
         """A buffered message has come: hand it to the receive that waits for it, or keep it."""
-        ends = send.rank, send.peer, send.group, send.tag
-        waiting = self.unmet[ends]
-        if waiting:
-            self._receive(waiting.popleft(), end, send.tensor)
+        way = send.way
+        if way.waiting:
+            self._receive(way.waiting.popleft(), end, send.tensor)
         else:
-            self.arrived[ends].append((end, send.tensor))
+            way.arrived = way.arrived or deque()
+            way.arrived.append((end, send.tensor))
 
     def _receive(self, recv: Post, arrival: float, message: torch.Tensor) -> None:
         check_fits(message, recv.tensor, recv.peer, recv.rank)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
+
+_fields = Struct("7d").pack  # of one event, as it is kept at first
+_MANY = 65536 * 56  # bytes of the events that are kept so before they go into columns
 
 
 class Event(NamedTuple):
@@ -26,6 +30,14 @@ class Event(NamedTuple):
     label: str = ""
 
 
+class _Numbers(dict):
+    """A number for each name, in the order in which they are first asked for."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = number = len(self)
+        return number
+
+
 class Trace(Sequence):
     """A list of `Event`, kept by columns so that millions of them fit a laptop.
 
@@ -37,8 +49,8 @@ class Trace(Sequence):
 
     def __init__(self, events: Iterable[Event] = (), size: int = 0):
         self._size = size
-        self._names: dict[str, int] = {}  # kinds and labels by number
-        self._new: list = []  # the fields of events not yet in columns, one after another
+        self._names = _Numbers()  # of kinds and labels
+        self._new = bytearray()  # events not yet in columns: the fields of one after those of another
         self._blocks: list[tuple[np.ndarray, ...]] = []
         self.extend(events)
 
@@ -47,15 +59,15 @@ class Trace(Sequence):
     def add(self, rank: int, kind: str, start: float, end: float, bytes: int = 0, peer: int = -1, label: str = "") -> None:
         """Append one event."""
         new = self._new
-        new += (rank, kind, start, end, bytes, peer, label)
-        if len(new) >= 7 * 65536:
+        new += _fields(rank, self._names[kind], start, end, bytes, peer, self._names[label])
+        if len(new) >= _MANY:
             self._pack()
 
     def message(self, source: int, to: int, start: float, end: float, bytes: int) -> None:
         """Append the two events of a message that `to` receives while `source` sends it."""
         new = self._new
-        new += (source, None, start, end, bytes, to, "")
-        if len(new) >= 7 * 65536:
+        new += _fields(source, -1, start, end, bytes, to, 0)
+        if len(new) >= _MANY:
             self._pack()
 
     def extend(self, events: Iterable[Event], shift: float = 0.0) -> None:
@@ -67,13 +79,10 @@ class Trace(Sequence):
         """Append many events of one kind from arrays (or single values that hold for all): `labels[label]` names each."""
         self._pack()
         length = len(np.atleast_1d(rank))
-        numbers = np.array([self._number(name) for name in labels], np.int32)
-        fields = (rank, self._number(kind), start, end, bytes, peer, numbers[label])
+        numbers = np.array([self._names[name] for name in labels], np.int32)
+        fields = (rank, self._names[kind], start, end, bytes, peer, numbers[label])
         self._append_block(tuple(np.broadcast_to(np.asarray(field, dtype), (length,)).copy()
                                  for field, dtype in zip(fields, self._COLUMNS.values(), strict=True)))
-
-    def _number(self, name: str) -> int:
-        return self._names.setdefault(name, len(self._names))
 
     def _append_block(self, block: tuple[np.ndarray, ...]) -> None:
         if len(block[0]):
@@ -81,27 +90,21 @@ class Trace(Sequence):
             self._size = max(self._size, int(block[0].max()) + 1, int(block[5].max()) + 1)
 
     def _pack(self) -> None:
-        """Move new rows into columns: a million events then take 36 MB."""
+        """Move new events into columns: a million then take 36 MB."""
         if self._new:
-            width = len(self._COLUMNS)
-            rank, kind, *numbers, label = (self._new[i::width] for i in range(width))
-            fields = rank, self._numbers(kind), *numbers, self._numbers(label)
-            self._new = []
-            self._append_block(self._both_ends(*map(np.array, fields, self._COLUMNS.values())))
-
-    def _numbers(self, names: list[str | None]) -> list[int]:
-        for name in dict.fromkeys(names):
-            if name is not None:
-                self._number(name)
-        return list(map({**self._names, None: -1}.__getitem__, names))
+            columns = np.frombuffer(self._new).reshape(-1, len(self._COLUMNS)).T
+            self._new = bytearray()
+            self._append_block(self._both_ends(*map(np.ndarray.astype, columns, self._COLUMNS.values())))
 
     def _both_ends(self, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
         """A block in which every message, told by its kind -1, has become its two events."""
         message = columns[1] < 0
         rank, kind, *times, nbytes, peer, label = (np.repeat(column, 1 + message) for column in columns)
         sent = np.flatnonzero(kind < 0)[::2]
-        kind[sent], kind[sent + 1] = self._number("send"), self._number("recv")
-        rank[sent + 1], peer[sent + 1] = peer[sent], rank[sent]
+        if len(sent):
+            kind[sent], kind[sent + 1] = self._names["send"], self._names["recv"]
+            rank[sent + 1], peer[sent + 1] = peer[sent], rank[sent]
+            label[sent] = label[sent + 1] = self._names[""]
         return rank, kind, *times, nbytes, peer, label
 
     def _packed(self) -> dict[str, np.ndarray]:

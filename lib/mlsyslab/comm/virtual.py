@@ -19,6 +19,7 @@ from typing import Any
 from mlsyslab.comm import ahead
 from mlsyslab.comm.deaths import Deaths
 from mlsyslab.comm.errors import CommError, Deadlock, RankFailed, Wait
+from mlsyslab.comm.kept import Desk
 from mlsyslab.comm.lane import Died, Ended, Lane, Post, SideTask
 from mlsyslab.comm.link import Network
 from mlsyslab.comm.stack import caller, text_of, this_line
@@ -35,6 +36,7 @@ class VirtualWorld:
         self.trace = Trace(size=size)
         self.timing = Timing(network, buffered, self.trace)
         self.timing.deaths = self.deaths = Deaths(self, failures)
+        self.desk = Desk()
         self.lanes: list[Lane] = []
         self.meetings: dict[tuple, dict[int, tuple[Any, float]]] = defaultdict(dict)  # who has come to a barrier or split
         self.groups: dict[tuple, int] = {}  # numbers of the groups made by split and start
@@ -88,7 +90,7 @@ class VirtualWorld:
 
     def lane(self, rank: int, life: int, clock: float, live: Callable[[Lane], None]) -> Lane:
         """A new lane: a thread that calls `live(lane)` once it is handed the baton."""
-        lane = Lane(rank, life, clock, self.deaths.next(rank, life))
+        lane = Lane(self, rank, life, clock, self.deaths.next(rank, life))
         self.lanes.append(lane)
         lane.thread = Thread(contextvars.copy_context().run, (self._live, live, lane), f"rank {rank}")
         return lane
@@ -175,12 +177,24 @@ class VirtualWorld:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def wait(self, lane: Lane, posts: Sequence[Post]) -> None:
-        """Hold `lane` until all of `posts` are done, or what they bring is there; its clock moves to the last end."""
+    def post(self, post: Post) -> Post:
+        """Take up a send or receive."""
+        self.timing.take_up(post)
+        if post.lane.ahead:
+            post.lane.script.append(post)
+        return post
+
+    def wait(self, lane: Lane, posts: Sequence[Post], made: Sequence[Post] = ()) -> None:
+        """Hold `lane` until all of `posts` are done, or what they bring is there; its clock moves to the last end.
+
+        made: those of them that are to be taken up before.
+        """
+        for post in made:
+            self.timing.take_up(post)
         if lane.ahead and ahead.passes(lane, posts):
-            lane.script.append((this_line(), *posts))
+            lane.script.append((this_line(), made, posts))
             return
-        lane.script.append((None, *posts))
+        lane.script.append((None, made, posts))
         self.settle(lane)
         for post in posts:
             if post.lost:
@@ -319,8 +333,8 @@ class VirtualWorld:
         if not any(lane.rank == post.peer and lane.busy for lane in self.lanes):
             return f"rank {post.peer} has already returned"
         source, to = (post.rank, post.peer) if post.kind == "send" else (post.peer, post.rank)
-        for (sender, receiver, group, tag), waiting in self.timing.unmet.items():
-            its = waiting[0] if waiting and (sender, receiver) == (source, to) else None
+        for (sender, receiver, group, tag), way in self.timing.ways.items():
+            its = way.waiting[0] if way.waiting and (sender, receiver) == (source, to) else None
             if its is not None and its.kind != post.kind and its.time is not None:
                 other = f"tag {tag} instead of {post.tag}" if tag != post.tag else f"in another group ({group})"
                 return f"rank {post.peer} did post a {its.kind}, but with {other}"
