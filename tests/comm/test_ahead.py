@@ -1,5 +1,6 @@
 """Ranks that run ahead inside of collectives: nobody can tell but by the time it takes."""
 
+import gc
 import random
 from contextlib import contextmanager
 
@@ -9,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlsyslab import Communicator, Deadlock, Failing, Failure, Link, Mesh, Nodes, RankFailed, Uneven, collectives, simulate
 from mlsyslab.collectives import ALGORITHMS
-from mlsyslab.comm import ahead, kept
+from mlsyslab.comm import ahead, garbage, kept
 from mlsyslab.comm.simulate import SimulatedCommunicator
 from mlsyslab.comm.virtual import VirtualWorld
 
@@ -251,6 +252,59 @@ def test_a_sent_tensor_may_change_as_soon_as_the_send_has_ended(monkeypatch):
 
     results, _, _ = assert_same(monkeypatch, program, [torch.zeros(1), torch.zeros(0)], LINK)
     assert results[1] == list(range(50))
+
+
+GUISES = {"plain": lambda x: x, "a part": lambda x: x[2:5], "with gaps": lambda x: x[::2],
+          "turned round": lambda x: x.view(2, 3).T, "empty": lambda x: x[:0], "scalar": lambda x: x[3],
+          "negated": torch._neg_view, "parameter": torch.nn.Parameter,
+          "with a gradient": lambda x: x * torch.ones(1, requires_grad=True)}
+
+
+@pytest.mark.parametrize("guise", GUISES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64,
+                                   torch.int8, torch.uint8, torch.bool])
+def test_a_tensor_is_kept_as_it_is(monkeypatch, dtype, guise):
+    """Tensors in any guise, sent to one that lies close and to one with gaps, and added."""
+    if guise in ("parameter", "with a gradient") and not (dtype.is_floating_point or dtype.is_complex):
+        return
+    if guise == "negated" and dtype is torch.bool:
+        return
+
+    def program(comm, x):
+        sent = GUISES[guise](x)
+        close = torch.empty_like(sent, memory_format=torch.contiguous_format).detach()
+        gaps = torch.zeros(*sent.shape, 2, dtype=dtype)[..., 1]
+        added = torch.ones_like(close)
+        seen = []
+        with comm.ahead():
+            for k in range(4):
+                right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+                for out in (close, gaps):
+                    comm.sendrecv(sent, right, out, left)
+                    seen.append(out.clone())
+                comm.sendrecv_combine(sent.detach(), right, added, left)
+                seen.append(added.clone())
+                with torch.no_grad():
+                    x[k] = x[k + 1]  # what has been sent may change
+        return torch.stack(seen)
+
+    inputs = [torch.tensor([1, 0, 3, 1, 0, rank]).to(dtype) for rank in range(4)]
+    assert_same(monkeypatch, program, inputs, LINK)
+
+
+def test_python_looks_for_garbage_as_often_as_before(monkeypatch):
+    """After a run, after one that fails, and after runs within one another; but not meanwhile."""
+    def program(comm, x):
+        seen.append(gc.get_threshold()[0])
+        if comm.rank == 1:
+            simulate(lambda comm, x: None, [None])
+            seen.append(gc.get_threshold()[0])
+            raise ValueError("no")
+
+    before, seen = gc.get_threshold(), []
+    with pytest.raises(RankFailed):
+        simulate(program, [0, 0], LINK)
+    assert gc.get_threshold() == before and seen == [garbage.SELDOM] * 3
 
 
 def test_a_mode_of_torch_sees_the_same_operations(monkeypatch):
