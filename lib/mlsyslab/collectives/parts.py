@@ -24,11 +24,11 @@ class Parts:
         return len(self.lengths)
 
     def __getitem__(self, ranks: int | slice) -> torch.Tensor:
-        if isinstance(ranks, slice):
-            first, last, _ = ranks.indices(len(self))
-        else:
-            first, last = ranks, ranks + 1
-        return self.tensor[self.cuts[first]:self.cuts[last]]
+        cuts = self.cuts
+        if type(ranks) is int:
+            return self.tensor[cuts[ranks]:cuts[ranks + 1]]
+        first, last, _ = ranks.indices(len(self))
+        return self.tensor[cuts[first]:cuts[last]]
 
     def reordered(self, order: Sequence[int]) -> Parts:
         """A copy in which the parts of the ranks `order[0]`, `order[1]`, … follow one another."""

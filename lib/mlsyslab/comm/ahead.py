@@ -19,7 +19,7 @@ from mlsyslab.comm.lane import Lane, Post
 if TYPE_CHECKING:
     from mlsyslab.comm.virtual import VirtualWorld
 
-STEPS = 64  #: how far a lane may run ahead: in posts, waits and reductions
+STEPS = 128  #: how far a lane may run ahead: in posts, waits and reductions
 
 
 class Ahead:

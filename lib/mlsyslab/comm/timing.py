@@ -74,11 +74,11 @@ class Timing:
         self._enter(time, None, call)
 
     def _enter(self, time: float, send: Post | None, then: Post | Callable[[], None] | None) -> None:
-        happenings = self.calendar.get(time)
-        if happenings is None:
-            happenings = self.calendar[time] = deque()
+        if time in self.calendar:
+            self.calendar[time].append((send, then))
+        else:
+            self.calendar[time] = deque(((send, then),))
             heappush(self.times, time)
-        happenings.append((send, then))
 
     # -- what lanes do ------------------------------------------------------------------------------------------------
 
