@@ -7,14 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SELDOM = 100_000  #: objects more than there were before, instead of the usual 700
+EACH = 1000  #: objects more than there were before, for each rank, instead of the usual 700 for all
 
 _lock = threading.Lock()
 _found: list[tuple[int, int, int]] = []  # the thresholds that the runs found as they began which are still going on
 
 
 @contextmanager
-def seldom_sought() -> Iterator[None]:
+def seldom_sought(ranks: int) -> Iterator[None]:
     """Let Python look less often for cycles of objects that nobody uses any more.
 
     What ranks post is millions of objects, most of which live for a moment, and none is in such a cycle; to look through
@@ -22,8 +22,8 @@ def seldom_sought() -> Iterator[None]:
     """
     with _lock:
         _found.append(gc.get_threshold())
-        if 0 < _found[-1][0] < SELDOM:
-            gc.set_threshold(SELDOM, *_found[-1][1:])
+        if 0 < _found[-1][0] < EACH * ranks:
+            gc.set_threshold(EACH * ranks, *_found[-1][1:])
     try:
         yield
     finally:

@@ -52,7 +52,7 @@ def simulate(fn: Callable[[Communicator, Any], Any], inputs: Sequence[Any], link
             task.wait()
         return result
 
-    with seldom_sought():
+    with seldom_sought(world.size):
         world.run(one_life, timeout)
     return Run(world.results, world.trace, max(lane.clock for lane in world.lanes))
 
