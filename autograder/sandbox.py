@@ -36,7 +36,11 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache
 REMEDY = ("install it (Debian, Ubuntu: apt install bubblewrap) or pass --unsafe-no-sandbox, "
           "which runs submissions as you, with all your files in reach")
 #: reads, in a sandbox on trial, what all submissions import; to import it takes seconds
-TRIAL = "from importlib.util import find_spec; [open(find_spec(name).origin) for name in ('mlsyslab', 'torch', 'numpy')]"
+TRIAL = """import sys
+from importlib.util import find_spec
+for path in (sys.argv[1], find_spec("numpy").origin, find_spec("torch").origin):
+    open(path).close()
+"""
 START = 120.0  # s until the warm process has loaded what it needs
 END = 10.0  # s until a child that was killed has gone
 
@@ -117,7 +121,8 @@ def missing() -> str | None:
 
 
 def _tried(nobody: bool = False) -> subprocess.CompletedProcess:
-    call = command([sys.executable, "-c", TRIAL], {"PATH": "/usr/bin:/bin"}, Limits(), Library(), nobody)
+    argv = [sys.executable, "-c", TRIAL, str(library_folder() / "__init__.py")]
+    call = command(argv, {"PATH": "/usr/bin:/bin"}, Limits(), Library(), nobody)
     return subprocess.run(call, capture_output=True, text=True, check=False, cwd="/")
 
 
