@@ -7,6 +7,8 @@ from itertools import accumulate
 
 import torch
 
+TOGETHER = 64  #: views that are made at once, and kept: those of thousands of ranks would take more memory than the parts
+
 
 class Parts:
     """One contiguous tensor, cut along dim 0 into a part for each rank.
@@ -19,16 +21,25 @@ class Parts:
         self.tensor = tensor
         self.lengths = list(lengths)
         self.cuts = [0, *accumulate(lengths)]
+        self._views: Sequence[torch.Tensor] = ()  # of some parts one after the other,
+        self._first = 0  # from this one on
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, ranks: int | slice) -> torch.Tensor:
-        cuts = self.cuts
         if type(ranks) is int:
-            return self.tensor[cuts[ranks]:cuts[ranks + 1]]
+            place = ranks - self._first
+            return self._views[place] if 0 <= place < len(self._views) else self._view(ranks)
         first, last, _ = ranks.indices(len(self))
-        return self.tensor[cuts[first]:cuts[last]]
+        return self.tensor[self.cuts[first]:self.cuts[last]]
+
+    def _view(self, rank: int) -> torch.Tensor:
+        """A part, and for the next ones to be asked for those about it: one by one, views cost four times as much."""
+        self._first = first = rank - rank % TOGETHER
+        last = min(first + TOGETHER, len(self))
+        self._views = self[first:last].split(self.lengths[first:last])
+        return self._views[rank - first]
 
     def reordered(self, order: Sequence[int]) -> Parts:
         """A copy in which the parts of the ranks `order[0]`, `order[1]`, … follow one another."""
