@@ -15,7 +15,8 @@ from torch.overrides import _get_current_function_mode
 
 KEPT = 32  #: threads that wait for another rank, at most
 _waiting: deque[_Worker] = deque()
-os.register_at_fork(after_in_child=_waiting.clear)  # no thread but the one that forks is there in the child
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_waiting.clear)  # no thread but the one that forks is there in the child
 
 
 class Thread:
