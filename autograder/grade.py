@@ -34,7 +34,7 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
     lab_exercises(course, lab)
     found = read.find(submissions or course.submitted, lab)
     job = Job(course, lab, limits or Limits(), course.seed(), unsafe)
-    if scheduler is None and any(Outcome.load(course.outcome(lab, submission.student)) is None for submission in found):
+    if scheduler is None and not all(course.outcome(lab, submission.student).exists() for submission in found):
         prepare()  # while the gradebook is opened
     with Recorder(course, lab) as recorder, progress or Progress(quiet=True) as bar:
         check_exercises(course, lab, exercises)

@@ -96,15 +96,13 @@ class Logged(Communicator):
 
     def recv(self, out, source, tag=0):
         self._check(out, source, tag, "recv(source")
-        self.received.add(out, self.ranks[self.rank], self.ranks[source])
-        self._note("recv", out.dtype, list(out.shape), source, tag)
+        self._note("recv", *self._expected(out, self.ranks[source]), source, tag)
         return self.inner.recv(out, source, tag)
 
     def sendrecv(self, tensor, to, out, source, tag=0):
         self._check(tensor, to, tag, "sendrecv(to")
         self._check(out, source, tag, "sendrecv(source")
-        self.received.add(out, self.ranks[self.rank], self.ranks[source])
-        self._note("sendrecv", self._kept(tensor), to, out.dtype, list(out.shape), source, tag)
+        self._note("sendrecv", self._kept(tensor), to, *self._expected(out, self.ranks[source]), source, tag)
         return self.inner.sendrecv(tensor, to, out, source, tag)
 
     def _isend(self, tensor, to, tag):
@@ -112,14 +110,18 @@ class Logged(Communicator):
         return self._begun(self.inner._isend(tensor, to, tag))
 
     def _irecv(self, out, source, tag):
-        self.received.add(out, self.ranks[self.rank], source)
-        self._note("irecv", out.dtype, list(out.shape), self.ranks.index(source), tag)
+        self._note("irecv", *self._expected(out, source), self.ranks.index(source), tag)
         return self._begun(self.inner._irecv(out, source, tag))
 
     def _kept(self, tensor: torch.Tensor) -> torch.Tensor:
         """What is sent, as it is now."""
         with self.live.aside() if self.live else nullcontext():
             return tensor.detach().clone()
+
+    def _expected(self, out: torch.Tensor, source: int) -> tuple[torch.dtype, list[int]]:
+        """What the judge needs to receive in the place of `out`, which is watched from now on.  source: of the world."""
+        self.received.add(out, self.ranks[self.rank], source)
+        return out.dtype, list(out.shape)
 
     def _begun(self, work: Any) -> LoggedWork:
         self.steps.works += 1

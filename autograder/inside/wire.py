@@ -116,12 +116,10 @@ class _Writer:
     def _other(self, value: Any) -> Any:
         """What isn't MessagePack's own, as something that is."""
         kind = type(value)
-        if kind is torch.Tensor or isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if kind is torch.dtype:
             return ExtType(DTYPE, NAMES[value])
-        if kind is tuple:
-            return ExtType(TUPLE, self.packed(list(value)))
         if kind in self.coder.handles:
             name, write = self.coder.handles[kind]
             return ExtType(NAMED, self.packed([name, write(value)]))
@@ -160,8 +158,7 @@ class _Writer:
             data = bytes_of(tensor)
         except Exception as error:  # of a class of the student's, or one without memory
             return self._opaque("Tensor", f"a tensor that can't be read: {text_of(error)}")
-        shape = tensor.shape
-        return self._blob(TENSOR, struct.pack(f"!B{len(shape)}Q", number, *shape), data)
+        return self._blob(TENSOR, struct.pack(f"!B{tensor.dim()}Q", number, *tensor.shape), data)
 
     def _array(self, array: numpy.ndarray | numpy.generic) -> ExtType:
         if array.dtype.kind not in "biufc":

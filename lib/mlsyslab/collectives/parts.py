@@ -28,11 +28,11 @@ class Parts:
         return len(self.lengths)
 
     def __getitem__(self, ranks: int | slice) -> torch.Tensor:
-        if type(ranks) is int:
-            place = ranks - self._first
-            return self._views[place] if 0 <= place < len(self._views) else self._view(ranks)
-        first, last, _ = ranks.indices(len(self))
-        return self.tensor[self.cuts[first]:self.cuts[last]]
+        if isinstance(ranks, slice):
+            first, last, _ = ranks.indices(len(self))
+            return self.tensor[self.cuts[first]:self.cuts[last]]
+        place = ranks - self._first
+        return self._views[place] if 0 <= place < len(self._views) else self._view(ranks)
 
     def _view(self, rank: int) -> torch.Tensor:
         """A part, and for the next ones to be asked for those about it: one by one, views cost four times as much."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mlsyslab.comm.communicator import check_fits
+from mlsyslab.comm.communicator import alike, check_fits
 from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.lane import Lane, Post, Way
 from mlsyslab.comm.link import Network
@@ -173,7 +173,7 @@ class Timing:
         if waiting and waiting[0].kind != post.kind:
             mate = waiting.popleft()
             post.mate, mate.mate = mate, post
-            post.fits = mate.fits = post.shape == mate.shape and post.dtype == mate.dtype
+            post.fits = mate.fits = alike(post, mate)
             if post.time is not None and mate.time is not None:
                 self._make_ready(post)
         elif not self.deaths.dead or not self.deaths.refuse(post):

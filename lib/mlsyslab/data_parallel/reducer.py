@@ -10,7 +10,7 @@ from torch import nn
 from mlsyslab.collectives import all_reduce, broadcast
 from mlsyslab.collectives.auto import choose_for
 from mlsyslab.comm import Communicator
-from mlsyslab.data_parallel.buckets import PART, Bucket, assign
+from mlsyslab.data_parallel.buckets import Bucket, assign, pieces
 
 #: What the simulated clock charges for the backward of one parameter, from its name and itself.
 Seconds = Callable[[str, nn.Parameter], float]
@@ -149,4 +149,4 @@ class Reducer:
         if self.algorithm != "auto":
             return self.algorithm
         nbytes = bucket.elements * (self.gradient_dtype or bucket.dtype).itemsize
-        return choose_for(self.comm, "all_reduce", min(nbytes, self.comm.size * PART))
+        return choose_for(self.comm, "all_reduce", nbytes // pieces(nbytes, self.comm.size))
