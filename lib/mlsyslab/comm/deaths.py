@@ -53,6 +53,7 @@ class Deaths:
         for lane in lanes:
             lane.dead = True
             lane.script.clear()
+            lane.missing, lane.until = 0, None
             if lane.place is not None:
                 world.leave(lane)
             if lane.busy:

@@ -37,17 +37,18 @@ class Desk:
 
     def __init__(self):
         self.tensor = torch.empty(LONGEST, dtype=torch.uint8)
-        self.bytes = memoryview(self.tensor.numpy())
-        self.views: dict[tuple[torch.dtype, torch.Size], torch.Tensor] = {}
+        self.views: dict[tuple[torch.dtype, torch.Size], tuple[torch.Tensor, Array[c_char]]] = {}
 
     def unfold(self, message: torch.Tensor | bytes, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
         """The tensor that was kept, until the next is unfolded."""
         if type(message) is not bytes:
             return message
-        view = self.views.get((dtype, shape))
-        if view is None:
-            view = self.views[dtype, shape] = self.tensor[:len(message)].view(dtype).view(shape)
-        self.bytes[:len(message)] = message
+        known = self.views.get((dtype, shape))
+        if known is None:
+            view = self.tensor[:len(message)].view(dtype).view(shape)
+            known = self.views[dtype, shape] = view, _array_at[len(message)](view.data_ptr())
+        view, memory = known
+        memory.raw = message
         return view
 
     def copy(self, message: torch.Tensor | bytes, out: torch.Tensor) -> None:

@@ -37,7 +37,7 @@ class Lane:
     """
 
     __slots__ = ("world", "rank", "life", "clock", "dies_at", "dead", "busy", "script", "ahead", "fault", "baton", "thread",
-                 "missing", "any", "awaiting", "place", "side", "started", "beside", "tasks")
+                 "missing", "until", "any", "awaiting", "place", "side", "started", "beside", "tasks")
 
     def __init__(self, world: VirtualWorld, rank: int, life: int, clock: float, dies_at: float):
         self.world, self.rank, self.life, self.clock, self.dies_at = world, rank, life, clock, dies_at
@@ -49,7 +49,8 @@ class Lane:
         self.baton = threading.Lock()
         self.baton.acquire()
         self.thread: Thread | None = None
-        self.missing = 0  # how many awaited posts it still lacks
+        self.missing = 0  # how many awaited posts it still lacks,
+        self.until: float | None = None  # and the last end of the others, while it waits for all of them
         self.any = False  # whether one of them is enough
         self.awaiting: Sequence[Post] = ()
         self.place: tuple[tuple, Sequence[int]] | None = None  # the meeting it waits at, and who else is to come

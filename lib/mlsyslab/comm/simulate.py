@@ -88,12 +88,12 @@ class SimulatedCommunicator(Communicator):
 
     def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
         way_in, way_out = self._ways("sendrecv_combine", tensor, to, acc, source, tag)
-        _try(op, acc.dtype)
-        if not _apart(tensor, acc):
+        received, sent = both = Post(self.lane, "recv", way_in, acc, op), Post(self.lane, "send", way_out, tensor)
+        _try(op, received.dtype)
+        if not _apart(received, sent):
             return super().sendrecv_combine(tensor, to, acc, source, op, tag)
-        both = Post(self.lane, "recv", way_in, acc, op), Post(self.lane, "send", way_out, tensor)
         self.world.wait(self.lane, both, made=both)
-        self._combined(self.lane.clock, acc.nbytes)
+        self._combined(self.lane.clock, received.nbytes)
         return acc
 
     def _ways(self, name: str, tensor: torch.Tensor, to: int, out: torch.Tensor, source: int, tag: int) -> tuple[Way, Way]:
@@ -179,9 +179,9 @@ def _try(op: str, dtype: torch.dtype) -> None:
     COMBINE[op](torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype))
 
 
-def _apart(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors are sure to share no memory, so that one can change while the other is sent."""
-    if not (a.is_contiguous() and b.is_contiguous()):
+def _apart(a: Post, b: Post) -> bool:
+    """Whether the tensors of two posts are sure to share no memory, so that one can change while the other is sent."""
+    if not (a.tensor.is_contiguous() and b.tensor.is_contiguous()):
         return False
-    first, second = a.data_ptr(), b.data_ptr()
+    first, second = a.tensor.data_ptr(), b.tensor.data_ptr()
     return first + a.nbytes <= second or second + b.nbytes <= first

@@ -6,10 +6,14 @@ import linecache
 import sys
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 _HERE = Path(__file__).parent
 _PLUMBING = str(_HERE), str(_HERE.parent / "check")  # the checks stand between a student's rank and its communicator
+
+
+#: A piece of code and the instruction in it: its line is looked up only for a message.
+Place = tuple[CodeType, int]
 
 
 def caller(thread: int) -> tuple[str, str]:
@@ -17,25 +21,29 @@ def caller(thread: int) -> tuple[str, str]:
     return text_of(_outside(sys._current_frames().get(thread)))
 
 
-def this_line() -> tuple[str, int] | None:
-    """The file and line of the innermost frame of this thread outside here and the checks, for `text_of`.
-
-    Whoever asks was called from here itself.
-    """
+def this_place() -> Place | None:
+    """Where this thread is outside here and the checks.  Whoever asks was called from here itself."""
     return _outside(sys._getframe(3))
 
 
-def text_of(line: tuple[str, int] | None) -> tuple[str, str]:
-    """("file:line", code) of a line of a file."""
-    return (f"{line[0]}:{line[1]}", linecache.getline(*line).strip()) if line else ("", "")
+def text_of(place: Place | None) -> tuple[str, str]:
+    """("file:line", code) of a place."""
+    if place is None:
+        return "", ""
+    code, line = place[0], line_of(*place)
+    return f"{code.co_filename}:{line}", linecache.getline(code.co_filename, line).strip()
 
 
-def _outside(frame: FrameType | None) -> tuple[str, int] | None:
+def line_of(code: CodeType, instruction: int) -> int:
+    """The number of the line that an instruction of some code belongs to."""
+    lines = (line for begin, end, line in code.co_lines() if begin <= instruction < end)
+    return next(lines, None) or code.co_firstlineno  # what Python adds itself has none
+
+
+def _outside(frame: FrameType | None) -> Place | None:
     while frame is not None and _plumbing(frame.f_code.co_filename):
         frame = frame.f_back
-    if frame is None:
-        return None
-    return frame.f_code.co_filename, frame.f_lineno or frame.f_code.co_firstlineno  # between lines, a frame has none
+    return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
 @cache

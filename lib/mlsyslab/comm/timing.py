@@ -85,6 +85,9 @@ class Timing:
     def play(self, lane: Lane) -> bool:
         """Do what stands in a lane's script, until it has to wait; whether it came to the end."""
         script = lane.script
+        if lane.until is not None:  # the wait that it was held by is over
+            lane.clock, lane.until, lane.awaiting = lane.until, None, ()
+            script.popleft()
         try:
             while script:
                 item = script[0]
@@ -120,7 +123,7 @@ class Timing:
 
     def _has_to_wait(self, lane: Lane, posts: Sequence[Post]) -> bool:
         """Whether `lane` lacks some of `posts` yet; when it doesn't, its clock moves to the last end."""
-        missing, last, lane.awaiting = 0, lane.clock, ()
+        missing, last = 0, lane.clock
         for post in posts:
             if post.end is None:
                 post.awaited = True
@@ -130,7 +133,7 @@ class Timing:
             elif post.end > last:
                 last = post.end
         if missing:
-            lane.missing, lane.awaiting = missing, posts
+            lane.missing, lane.until, lane.awaiting = missing, last, posts
             return True
         lane.clock = last
         return False
@@ -144,9 +147,14 @@ class Timing:
             if lane.any:
                 self.call_at(end, lambda: self.wake(lane))
                 return
+            if not lane.missing:  # it has heard of a loss already
+                return
             lane.missing -= 1
-            if not lane.missing or (post.lost and lane.missing > 0):
-                lane.missing = 0
+            if post.lost:
+                lane.missing, lane.until = 0, lane.clock
+            elif end > lane.until:
+                lane.until = end
+            if not lane.missing:
                 self.runnable.append(lane)
 
     def wake(self, lane: Lane) -> None:

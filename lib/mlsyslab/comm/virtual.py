@@ -22,7 +22,7 @@ from mlsyslab.comm.errors import CommError, Deadlock, RankFailed, Wait
 from mlsyslab.comm.kept import Desk
 from mlsyslab.comm.lane import Died, Ended, Lane, Post, SideTask
 from mlsyslab.comm.link import Network
-from mlsyslab.comm.stack import caller, text_of, this_line
+from mlsyslab.comm.stack import caller, text_of, this_place
 from mlsyslab.comm.threads import Thread
 from mlsyslab.comm.timing import Timing
 from mlsyslab.comm.trace import Trace
@@ -192,7 +192,7 @@ class VirtualWorld:
         for post in made:
             self.timing.take_up(post)
         if lane.ahead and ahead.passes(lane, posts):
-            lane.script.append((this_line(), made, posts))
+            lane.script.append((this_place(), made, posts))
             return
         lane.script.append((None, made, posts))
         self.settle(lane)
