@@ -161,7 +161,8 @@ class Trace(Sequence):
 
     def _is(self, *kinds: str) -> np.ndarray:
         column = self.column("kind")
-        return np.isin(column, [self._names[kind] for kind in kinds if kind in self._names])
+        numbers = [self._names[kind] for kind in kinds if kind in self._names]
+        return np.logical_or.reduce([column == number for number in numbers]) if numbers else np.zeros(len(column), bool)
 
     def of(self, rank: int) -> list[Event]:
         """The events of one rank, in order of their start."""
@@ -201,15 +202,15 @@ class Trace(Sequence):
         """
         keep = np.flatnonzero(self._is("send"))
         starts, ends = self.column("start")[keep], self.column("end")[keep]
-        ranks, peers = self.column("rank")[keep], self.column("peer")[keep]
+        order = np.lexsort((ends, starts))
+        columns = (starts, ends, self.column("rank")[keep], self.column("peer")[keep])
         finished: list[list[tuple[float, int]]] = [[] for _ in range(self.size)]
         reached, longest = [0] * self.size, 0
-        for i in np.lexsort((ends, starts)):
-            pair = int(ranks[i]), int(peers[i])
+        for begin, finish, *pair in zip(*(column[order].tolist() for column in columns), strict=True):
             for rank in pair:  # what has ended on this rank by now
                 open_messages = []
                 for end, depth in finished[rank]:
-                    if end <= starts[i]:
+                    if end <= begin:
                         reached[rank] = max(reached[rank], depth)
                     else:
                         open_messages.append((end, depth))
@@ -217,7 +218,7 @@ class Trace(Sequence):
             depth = 1 + max(reached[pair[0]], reached[pair[1]])
             longest = max(longest, depth)
             for rank in pair:
-                finished[rank].append((ends[i], depth))
+                finished[rank].append((finish, depth))
         return longest
 
     def busy(self, rank: int, kinds: Sequence[str] = ("compute", "combine")) -> float:
