@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ class Check(ABC):
     def __call__(self, fn: Callable[..., Any], hidden: bool = False) -> None:
         if not callable(fn):
             raise Wrong(f"{self.name}: give the function itself, check.{self.name}({self.name}), not {fn!r}")
-        cases = self.cases(inputs.source(self.name, hidden))
+        cases = drawn(self, inputs.seed(self.name, hidden))
         for case in cases:
             problem = self.problem(fn, case)
             if problem is not None:
@@ -100,6 +101,12 @@ class Check(ABC):
         """A call that did not come to its end."""
         text = failure(self.name, error) + (f"\n  {advice}" if advice else "")
         return Problem(text, unwritten=stub(error), endless=isinstance(error, Deadlock) and bool(error.why))
+
+
+@lru_cache(256)
+def drawn(check: Check, seed: str) -> list[Case]:
+    """The cases of a check, which take longer to make than to look at what a stub says to the first."""
+    return check.cases(Random(seed))
 
 
 class Exercise(Check):

@@ -14,15 +14,20 @@ SIZES = (4, 3, 2, 5, 8, 1)
 DTYPES = (torch.int64, torch.bfloat16, torch.float64, torch.int32, torch.float32)
 
 
+def seed(name: str, hidden: bool) -> str:
+    """What the random numbers of one exercise begin with; hidden ones depend on the environment variable MLSYSLAB_SEED."""
+    return f"{name}/{os.environ.get(SEED, '0')}" if hidden else name
+
+
 def source(name: str, hidden: bool) -> Random:
-    """The random numbers of one exercise; hidden ones depend on the environment variable MLSYSLAB_SEED."""
-    return Random(f"{name}/{os.environ.get(SEED, '0')}" if hidden else name)
+    """The random numbers of one exercise."""
+    return Random(seed(name, hidden))
 
 
 def tensor(rng: Random, shape: tuple[int, ...], dtype: torch.dtype, values: Sequence[int] = range(-7, 8)) -> torch.Tensor:
     """Whole numbers, so small that sums over any world of the checks are exact in every dtype, bfloat16 too."""
     size = torch.Size(shape).numel()
-    return torch.tensor([rng.choice(values) for _ in range(size)], dtype=torch.int64).to(dtype).reshape(shape)
+    return torch.tensor(rng.choices(values, k=size), dtype=torch.int64).to(dtype).reshape(shape)
 
 
 def shapes(rng: Random, p: int) -> list[tuple[int, ...]]:

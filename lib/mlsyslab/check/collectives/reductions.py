@@ -16,9 +16,14 @@ OPS = ("sum", "max", "product", "min")
 
 
 def reductions(rng: Random, p: int) -> list[tuple[tuple[int, ...], str]]:
-    """Shapes and ops to try on p ranks: every shape with a sum, then with something else."""
+    """Shapes and ops to try on p ranks: sums, then something else, half of each in one dimension, half in two."""
     shapes = inputs.shapes(rng, p)
-    return [(shape, "sum") for shape in shapes] + [(shape, rng.choice(OPS[1:])) for shape in shapes]
+    sums, others = [], []
+    for number, pair in enumerate(zip(*([shape for shape in shapes if len(shape) == dims] for dims in (1, 2)), strict=True)):
+        first, second = pair[::-1] if (number + p) % 2 else pair
+        sums.append((first, "sum"))
+        others.append((second, rng.choice(OPS[1:])))
+    return sums + others
 
 
 class Reduction(Exercise):

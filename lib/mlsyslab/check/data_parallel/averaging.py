@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -92,6 +93,18 @@ class Average(UnaidedExercise):
         return None
 
 
+def thirds(sizes: Sequence[int]) -> Iterator[list[list[int]]]:
+    """Every way to put the parameters, from the last to the first, into three buckets, none with half of the elements.
+
+    So even between two ranks, of which each sends half, a bucket's message is shorter than one of all gradients at once.
+    """
+    order = list(reversed(range(len(sizes))))
+    for first, second in itertools.combinations(range(2, len(order) - 1), 2):
+        buckets = [order[:first], order[first:second], order[second:]]
+        if 2 * max(sum(sizes[k] for k in bucket) for bucket in buckets) < sum(sizes):
+            yield buckets
+
+
 class ReduceBuckets(UnaidedExercise):
     name = "reduce_buckets"
     forbidden = ()
@@ -114,9 +127,7 @@ class ReduceBuckets(UnaidedExercise):
             for k, ranks in ((2, {p - 1}), (7, set(range(0, p, 2))), (9, set(range(p)))):
                 for rank in ranks:
                     gradients[rank][k] = None
-        cuts = sorted(rng.sample(range(2, 11), 2))
-        order = list(range(11, -1, -1))
-        buckets = [order[:cuts[0]], order[cuts[0]:cuts[1]], order[cuts[1]:]]
+        buckets = rng.choice(list(thirds([parameter.numel() for parameter in parameters])))
         right = [sum(torch.zeros_like(parameters[k]) if own[k] is None else own[k] for own in gradients) / p
                  for k in range(12)]
         traits = {"world size": p, "unused": unused}

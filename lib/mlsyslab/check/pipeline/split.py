@@ -74,9 +74,9 @@ class BackwardInput(Half):
                     "one tensor a layer")
         weights, given, gradient = case.arguments
         back, arrived = case.expected
-        if len(came[1]) == len(arrived) > 1 and all(map(alike, came[1], arrived[::-1])):
-            return "`arrived` stands in reverse: entry l belongs to layer l, of which layer 0 is the first."
         if wrong := differ("arrived", came[1], arrived):
+            if len(came[1]) == len(arrived) and all(map(alike, came[1], arrived[::-1])):
+                return "`arrived` stands in reverse: entry l belongs to layer l, of which layer 0 is the first."
             likely = self.mistake(came, case)
             return f"{wrong}\n  {likely}" if likely else wrong
         wrong = differ("the input gradient", [came[0]], [back], numbered=False)
@@ -122,10 +122,10 @@ class BackwardWeights(Half):
         if not isinstance(came, (tuple, list)):
             return f"it returned {article(type(came).__name__)}; expected a list of one tensor a layer"
         right, rows = case.expected, case.traits["rows"]
-        if len(came) == len(right) > 1 and all(map(alike, came, right[::-1])):
-            return "The gradients stand in reverse: entry l belongs to layer l, of which layer 0 is the first."
         wrong = differ("the weight gradient", came, right)
         if wrong and len(came) == len(right) and all(isinstance(a, torch.Tensor) for a in came):
+            if all(map(alike, came, right[::-1])):
+                return "The gradients stand in reverse: entry l belongs to layer l, of which layer 0 is the first."
             if all(map(alike, came, [g.T for g in right])):
                 return f"{wrong}\n  Those are transposed: a weight of shape (in, out) has a gradient of shape (in, out)."
             if rows > 1 and all(torch.allclose(a * rows, b) for a, b in zip(came, right, strict=True) if a.shape == b.shape):
