@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,26 +14,28 @@ from mlsyslab.comm.communicator import Communicator
 from mlsyslab.comm.lane import Died, Ended
 
 from .errors import described
-from .places import Place, place
+from .places import Point, point
+from .wire import NAMES, Coder, flat
 
 
-class Steps(list):
+class Steps:
     """The steps of one lane: a rank's function, or what it started beside itself.
 
-    Each is [what, communicator, …]; `places` says from which line. The last is ["return"] or ["raise", error]; a lane
-    whose run ended elsewhere has neither.  lanes: all lanes of the run, this one among them.
+    Each is [what, communicator, …], written as it is noted, tensors as they are then; `places` says from which line. The
+    last is ["return"] or ["raise", error]; a lane whose run ended elsewhere has neither.
+    lanes: all lanes of the run, this one among them.
     """
 
-    def __init__(self, lanes: list[Steps]):
-        super().__init__()
-        self.places: list[Place | None] = []
+    def __init__(self, lanes: list[Steps], coder: Coder):
+        self.stream = coder.stream()
+        self.places: list[Point | None] = []
         self.comms = self.works = self.tasks = 0
-        self.lanes = lanes
+        self.lanes, self.coder = lanes, coder
         lanes.append(self)
 
     def note(self, *step: Any) -> None:
-        self.append(list(step))
-        self.places.append(place())
+        self.stream.add(list(step))
+        self.places.append(point())
 
     def run(self, fn: Any, *args: Any) -> Any:
         """Call a lane's function and note how it ends."""
@@ -87,11 +89,15 @@ class Logged(Communicator):
         return self.inner.network
 
     def _note(self, what: str, *about: Any) -> None:
-        self.steps.note(what, self.number, *about)
+        if self.live is None:
+            self.steps.note(what, self.number, *about)
+        else:
+            with self.live.aside():
+                self.steps.note(what, self.number, *about)
 
     def send(self, tensor, to, tag=0):
         self._check(tensor, to, tag, "send(to")
-        self._note("send", self._kept(tensor), to, tag)
+        self._note("send", flat(tensor), to, tag)
         self.inner.send(tensor, to, tag)
 
     def recv(self, out, source, tag=0):
@@ -102,26 +108,21 @@ class Logged(Communicator):
     def sendrecv(self, tensor, to, out, source, tag=0):
         self._check(tensor, to, tag, "sendrecv(to")
         self._check(out, source, tag, "sendrecv(source")
-        self._note("sendrecv", self._kept(tensor), to, *self._expected(out, self.ranks[source]), source, tag)
+        self._note("sendrecv", flat(tensor), to, *self._expected(out, self.ranks[source]), source, tag)
         return self.inner.sendrecv(tensor, to, out, source, tag)
 
     def _isend(self, tensor, to, tag):
-        self._note("isend", self._kept(tensor), self.ranks.index(to), tag)
+        self._note("isend", flat(tensor), self.ranks.index(to), tag)
         return self._begun(self.inner._isend(tensor, to, tag))
 
     def _irecv(self, out, source, tag):
         self._note("irecv", *self._expected(out, source), self.ranks.index(source), tag)
         return self._begun(self.inner._irecv(out, source, tag))
 
-    def _kept(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What is sent, as it is now."""
-        with self.live.aside() if self.live else nullcontext():
-            return tensor.detach().clone()
-
-    def _expected(self, out: torch.Tensor, source: int) -> tuple[torch.dtype, list[int]]:
+    def _expected(self, out: torch.Tensor, source: int) -> tuple[str, list[int]]:
         """What the judge needs to receive in the place of `out`, which is watched from now on.  source: of the world."""
         self.received.add(out, self.ranks[self.rank], source)
-        return out.dtype, list(out.shape)
+        return NAMES[out.dtype], list(out.shape)
 
     def _begun(self, work: Any) -> LoggedWork:
         self.steps.works += 1
@@ -157,7 +158,7 @@ class Logged(Communicator):
         raise PermissionError("comm.record: the trace of a graded run is written by the grader alone")
 
     def start(self, fn, *args):
-        own = Steps(self.steps.lanes)
+        own = Steps(self.steps.lanes, self.steps.coder)
         self._note("start", len(self.steps.lanes) - 1)
 
         def beside(side: Communicator, *given: Any) -> Any:
@@ -169,7 +170,7 @@ class Logged(Communicator):
     def library(self, module: str, name: str, args: tuple, kwargs: dict[str, Any]) -> None:
         """Note a call of the library's that the judge does."""
         rest = {key: value for key, value in kwargs.items() if key != "comm"}
-        self._note("library", module, name, [copied(arg) for arg in args[1:]], {key: copied(of) for key, of in rest.items()})
+        self._note("library", module, name, list(args[1:]), rest)
 
     def barrier(self):
         self._note("barrier")
@@ -178,7 +179,3 @@ class Logged(Communicator):
     def split(self, color, key=None):
         self._note("split", color, key)
         return Logged(self.inner.split(color, key), self.steps, self.received, self.live)
-
-
-def copied(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value

@@ -7,23 +7,36 @@ from __future__ import annotations
 
 import re
 import sys
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
+
+from mlsyslab.comm.stack import line_of
 
 CELLS = "/ipykernel_1/"
 CELL = CELLS + "{}.py"
 IS_CELL = re.compile(r"/ipykernel_1/\d+\.py")
 
 Place = list  # [file, line, function]
+Point = tuple[CodeType, int]  # an instruction of some code, whose line is looked up only where somebody asks for it
 
 
 def place() -> Place | None:
     """The innermost line of a cell on this thread."""
-    frame: FrameType | None = sys._getframe(1)
+    return place_of(point())
+
+
+def point() -> Point | None:
+    """The innermost instruction of a cell on this thread."""
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_filename.startswith(CELLS):
-            return [frame.f_code.co_filename, frame.f_lineno or 1, frame.f_code.co_name]
+            return frame.f_code, frame.f_lasti
         frame = frame.f_back
     return None
+
+
+def place_of(point: Point | None) -> Place | None:
+    """Its line."""
+    return None if point is None else [point[0].co_filename, line_of(*point), point[0].co_name]
 
 
 def raised_at(traceback: TracebackType | None) -> Place | None:

@@ -17,6 +17,7 @@ from .errors import described
 from .line import Ended, Line, Strand
 from .log import Logged, Steps
 from .notebook import Notebook
+from .places import place_of
 from .ranks import Locals, RemoteCommunicator
 from .wire import Blob
 
@@ -52,7 +53,7 @@ class Server:
         live = [Live() if watch else None for _ in arguments]
         lanes: list[Steps] = []
         for _ in arguments:
-            Steps(lanes)
+            Steps(lanes, self.line.coder)
 
         def rank(comm: Communicator, own: list[Any]) -> Any:
             steps, memory = lanes[comm.rank], live[comm.rank]
@@ -72,8 +73,8 @@ class Server:
         if self.line.asked:
             return None
         wrong = told["error"] is not None or told["endless"] is not None
-        places = [lane.places if wrong else [] for lane in lanes]  # who reads them, does so to say what went wrong
-        return told | {"steps": Blob(self.line.coder.frame(lanes)), "places": places}
+        places = [[place_of(point) for point in lane.places if wrong] for lane in lanes]  # read to say what went wrong
+        return told | {"steps": [Blob(lane.stream.frame()) for lane in lanes], "places": places}
 
     def communicator(self, parts: list[Any]) -> RemoteCommunicator:
         return RemoteCommunicator(self.line, self.locals, *parts)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import Any
 
 import numpy
 import torch
-from msgpack import ExtType, Packer, unpackb
+from msgpack import ExtType, Packer, Unpacker, unpackb
 
 HEAD = struct.Struct("!II")
 LARGEST = 256 << 20  # bytes of a frame
@@ -35,10 +36,12 @@ TENSOR, ARRAY, BYTES, OPAQUE, DTYPE, TUPLE, SET, COMPLEX, INTEGER, NAMED = range
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
     torch.float32, torch.float64, torch.complex64, torch.complex128)}
-NAMES = {dtype: str(dtype).removeprefix("torch.").encode()
+NAMES = {dtype: str(dtype).removeprefix("torch.")
          for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 NUMBERED = list(DTYPES.values())
 NUMBERS = {dtype: number for number, dtype in enumerate(NUMBERED)}
+REAL = {dtype for dtype in NUMBERED if not dtype.is_complex}
+SHORT = 4096  # bytes of a tensor that may stand in the MessagePack
 
 
 class Malformed(ValueError):
@@ -82,17 +85,26 @@ class Coder:
             raise
         except (RecursionError, ValueError):  # MessagePack has its own end
             raise Malformed("it is nested too deeply") from None
-        size = sum(map(len, writer.blobs))
-        if len(text) + size > LARGEST or len(text) > LARGEST_TEXT:
-            raise Malformed(f"it has {len(text) + size:,} bytes; at most {LARGEST:,} pass")
-        return b"".join((HEAD.pack(len(text), size), text, *writer.blobs))
+        return writer.frame(text)
+
+    def stream(self) -> Stream:
+        """A frame to be, which takes up values one after the other as they are now."""
+        return Stream(_Writer(self))
+
+    def values(self, frame: bytes) -> list[Any]:
+        """What a `Stream` took up. Raises Malformed as `value` does."""
+        text, rest = parts(frame)
+        return self._read(text, rest, _Reader.each)
 
     def value(self, text: bytes, rest: bytes) -> Any:
         """What the two parts of a frame say. Raises Malformed where they say nothing in this language."""
+        return self._read(text, rest, _Reader.unpacked)
+
+    def _read(self, text: bytes, rest: bytes, how: Callable[[_Reader, bytes], Any]) -> Any:
         if len(text) > LARGEST_TEXT:
             raise Malformed(f"it has {len(text):,} bytes but for tensors; at most {LARGEST_TEXT:,} pass")
         try:
-            return _Reader(self, rest).unpacked(text)
+            return how(_Reader(self, rest), text)
         except Malformed:
             raise
         except Exception as error:
@@ -113,13 +125,20 @@ class _Writer:
         self.depth -= 1
         return text
 
+    def frame(self, text: bytes) -> bytes:
+        """The frame of what was packed. Raises Malformed where it is too large."""
+        size = sum(map(len, self.blobs))
+        if len(text) + size > LARGEST or len(text) > LARGEST_TEXT:
+            raise Malformed(f"it has {len(text) + size:,} bytes; at most {LARGEST:,} pass")
+        return b"".join((HEAD.pack(len(text), size), text, *self.blobs))
+
     def _other(self, value: Any) -> Any:
         """What isn't MessagePack's own, as something that is."""
         kind = type(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if kind is torch.dtype:
-            return ExtType(DTYPE, NAMES[value])
+            return ExtType(DTYPE, NAMES[value].encode())
         if kind in self.coder.handles:
             name, write = self.coder.handles[kind]
             return ExtType(NAMED, self.packed([name, write(value)]))
@@ -152,8 +171,7 @@ class _Writer:
     def _tensor(self, tensor: torch.Tensor) -> ExtType:
         number = NUMBERS.get(tensor.dtype)
         if number is None or tensor.layout is not torch.strided or tensor.is_meta:
-            name = str(tensor.dtype).removeprefix("torch.")
-            return self._opaque("Tensor", f"a tensor of dtype {name}, {tensor.layout}, on {tensor.device}")
+            return self._opaque("Tensor", f"a tensor of dtype {NAMES[tensor.dtype]}, {tensor.layout}, on {tensor.device}")
         try:
             data = bytes_of(tensor)
         except Exception as error:  # of a class of the student's, or one without memory
@@ -165,6 +183,20 @@ class _Writer:
             return self._opaque(type(array).__name__, f"an array of dtype {array.dtype}")
         about = self.packed([array.dtype.str, list(array.shape), isinstance(array, numpy.generic)])
         return self._blob(ARRAY, about, numpy.ascontiguousarray(array).tobytes())
+
+
+class Stream:
+    """Values, written one after the other as they were taken up. They are plain lists, nested a few times at most."""
+
+    def __init__(self, writer: _Writer):
+        self.writer, self.text = writer, bytearray()
+        self.pack = Packer(default=writer._other, strict_types=True, unicode_errors="surrogatepass", buf_size=1 << 12).pack
+
+    def add(self, value: list[Any]) -> None:
+        self.text += self.pack(value)
+
+    def frame(self) -> bytes:
+        return self.writer.frame(bytes(self.text))
 
 
 class _Reader:
@@ -181,13 +213,24 @@ class _Reader:
         shallow(value, DEEPEST - self.depth)
         return value
 
+    def each(self, text: bytes) -> list[Any]:
+        """Every one of several values."""
+        unpacker = Unpacker(ext_hook=self._other, strict_map_key=False, unicode_errors="surrogatepass",
+                            max_array_len=LONGEST, max_map_len=LONGEST, max_buffer_size=LARGEST_TEXT)
+        unpacker.feed(text)
+        values = list(islice(unpacker, LONGEST))
+        if unpacker.tell() != len(text):
+            raise Malformed(f"it ends in the middle of a value, or holds more than {LONGEST:,}")
+        shallow(values, DEEPEST)
+        return values
+
     def _other(self, code: int, data: bytes) -> Any:
         """What an extension type stands for."""
         if self.depth > DEEPEST:
             raise Malformed("it is nested too deeply")
         if code == TENSOR:
             size, number = struct.unpack_from("!QB", data)
-            return self._tensor(self._take(size), NUMBERED[number], struct.unpack_from(f"!{(len(data) - 9) // 8}Q", data, 9))
+            return tensor_of(number, struct.unpack_from(f"!{(len(data) - 9) // 8}Q", data, 9), self._take(size))
         if code == NAMED:
             name, of = self.unpacked(data)
             return self.coder.reading[name](of) if name in self.coder.reading else self.coder.known[name](*of)
@@ -213,19 +256,18 @@ class _Reader:
         self.at += size
         return self.rest[self.at - size:self.at]
 
-    def _tensor(self, data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-        if len(shape) > 64 or len(data) != math.prod(shape) * dtype.itemsize:
-            raise Malformed(f"no shape of {len(data):,} bytes: {str(shape)[:200]}")
-        if not data:
-            return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
-
     def _array(self, data: bytes, dtype: str, shape: list[int], scalar: bool) -> Any:
         kind = numpy.dtype(dtype)
         if kind.kind not in "biufc":
             raise Malformed(f"no dtype of an array: {dtype!r}")
         array = numpy.frombuffer(data, dtype=kind).reshape(shape).copy()
         return array[()] if scalar else array
+
+
+def parts(frame: bytes) -> tuple[bytes, bytes]:
+    """The MessagePack of a frame, and the bytes behind it."""
+    text, _ = HEAD.unpack(frame[:HEAD.size])
+    return frame[HEAD.size:HEAD.size + text], frame[HEAD.size + text:]
 
 
 def shallow(value: Any, levels: int) -> None:
@@ -243,14 +285,36 @@ def shallow(value: Any, levels: int) -> None:
             shallow(item, levels - 1)
 
 
+def flat(tensor: torch.Tensor) -> list[Any] | torch.Tensor:
+    """An ordinary short tensor as the plain data that makes one again (`tensor_of`), which is there sooner; others stay."""
+    if tensor.nbytes <= SHORT and (address := _address(tensor)):
+        return [NUMBERS[tensor.dtype], [*tensor.shape], ctypes.string_at(address, tensor.nbytes)]
+    return tensor
+
+
+def tensor_of(number: int, shape: Sequence[int], data: bytes) -> torch.Tensor:
+    """The tensor whose elements have these bytes. Raises Malformed where there is none."""
+    dtype = NUMBERED[number]
+    if len(shape) > 64 or len(data) != math.prod(shape) * dtype.itemsize:
+        raise Malformed(f"no shape of {len(data):,} bytes: {str(shape)[:200]}")
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape)
+
+
 def bytes_of(tensor: torch.Tensor) -> bytes:
     """The bytes of its elements, in the order of its shape."""
-    simple = type(tensor) is torch.Tensor and tensor.is_cpu and tensor.is_contiguous() and not tensor.is_complex() \
-        and not tensor.is_neg()
-    if simple and (address := tensor.data_ptr()):
+    if address := _address(tensor):
         return ctypes.string_at(address, tensor.nbytes)
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     return plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Where the elements of an ordinary tensor lie one after the other; 0 of another."""
+    ordinary = type(tensor) is torch.Tensor and tensor.dtype in REAL and tensor.is_cpu and tensor.is_contiguous() \
+        and not tensor.is_neg()
+    return tensor.data_ptr() if ordinary else 0
 
 
 def opaque(name: str, text: str) -> Opaque:

@@ -7,7 +7,7 @@ import select
 import time
 from typing import Any
 
-from autograder.inside.wire import HEAD, LARGEST, Coder, Malformed
+from autograder.inside.wire import HEAD, LARGEST, Coder, Malformed, parts
 from autograder.judge.conversations import Tape
 from autograder.judge.outputs import Outputs
 from autograder.sandbox import Child
@@ -77,9 +77,8 @@ class Pipe:
             frame = self.frame()
             if self.tape is not None:
                 self.tape.note(False, frame)
-        text, _ = HEAD.unpack(frame[:HEAD.size])
         try:
-            message = self.coder.value(frame[HEAD.size:HEAD.size + text], frame[HEAD.size + text:])
+            message = self.coder.value(*parts(frame))
             if not isinstance(message, list) or not message or not isinstance(message[0], str):
                 raise Malformed("no message")
         except Malformed as error:

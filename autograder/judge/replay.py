@@ -6,10 +6,8 @@ from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any
 
-import torch
-
 from autograder.judge.frames import call_at, raise_at
-from autograder.judge.told import error_of, nonnegative, positive
+from autograder.judge.told import error_of, nonnegative, positive, room, tensor_of
 from mlsyslab.check.messages import Forbidden
 from mlsyslab.comm import Communicator
 
@@ -49,19 +47,19 @@ class _Lane:
         raise Forged("the run of a rank has no end")
 
     def do_send(self, place, comm, tensor, to, tag):
-        call_at(place, self.comms[comm].send, tensor, to, tag)
+        call_at(place, self.comms[comm].send, tensor_of(tensor), to, tag)
 
     def do_recv(self, place, comm, dtype, shape, source, tag):
-        call_at(place, self.comms[comm].recv, torch.empty(shape, dtype=dtype), source, tag)
+        call_at(place, self.comms[comm].recv, room(dtype, shape), source, tag)
 
     def do_sendrecv(self, place, comm, tensor, to, dtype, shape, source, tag):
-        call_at(place, self.comms[comm].sendrecv, tensor, to, torch.empty(shape, dtype=dtype), source, tag)
+        call_at(place, self.comms[comm].sendrecv, tensor_of(tensor), to, room(dtype, shape), source, tag)
 
     def do_isend(self, place, comm, tensor, to, tag):
-        self.works.append(call_at(place, self.comms[comm].isend, tensor, to, tag))
+        self.works.append(call_at(place, self.comms[comm].isend, tensor_of(tensor), to, tag))
 
     def do_irecv(self, place, comm, dtype, shape, source, tag):
-        self.works.append(call_at(place, self.comms[comm].irecv, torch.empty(shape, dtype=dtype), source, tag))
+        self.works.append(call_at(place, self.comms[comm].irecv, room(dtype, shape), source, tag))
 
     def do_wait(self, place, comm, numbers):
         call_at(place, self.comms[comm].wait_all, [self.works[number] for number in numbers])

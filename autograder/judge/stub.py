@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from autograder.inside.errors import described
-from autograder.inside.wire import HEAD
+from autograder.inside.wire import Malformed
 from autograder.judge.frames import call_at, raise_at
 from autograder.judge.pipe import Gone, Pipe
 from autograder.judge.replay import Forged, Replay, library
@@ -83,12 +83,14 @@ class Stub(Elsewhere):
                timeout: float) -> runs.Outcome:
         """Do all steps again. The same steps come out the same, so those of many students are done only once."""
         rules = forbidden if forbidden is None else tuple(forbidden)
-        key = hashlib.sha256(told["steps"]).digest(), p, link, rules, self.allowed
+        key = tuple(hashlib.sha256(lane).digest() for lane in told["steps"]), p, link, rules, self.allowed
         if key in DONE:
             DONE.move_to_end(key)
             return DONE[key]
-        text, rest = HEAD.unpack(told["steps"][:HEAD.size])
-        lanes = self.pipe.coder.value(told["steps"][HEAD.size:HEAD.size + text], told["steps"][HEAD.size + text:])
+        try:
+            lanes = list(map(self.pipe.coder.values, told["steps"]))
+        except Malformed as error:
+            raise self.pipe.stop(f"it told of no run: {error}") from None
         if not any(lanes) and told["error"] is not None:
             raise error_of(told["error"])
         run = Replay(lanes, told["places"], self.allowed)
