@@ -21,7 +21,7 @@ own simulated world, where messages are matched, counted and timed. What can onl
 its tensors, the number of its matrix products) is measured in the sandbox, beside the code, and is believed.
 
 `work.Grader(job).grade(submission)` is all of that but the last, for one submission; a `Job` is plain data.
-`workers.graded` does it in several processes, and `grade.grade` for a folder. Every submission ends in one
+A `workers.Crew` does it in several processes, and `grade.grade` for a folder. Every submission ends in one
 `outcome.Outcome`, with one `Verdict` for each exercise: graded, limited, or needs a person. Of a class, `class_report`
 gathers the outcomes, `statistics` and `similar` say what they mean, `class_page` and `tables` show it.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from pathlib import Path
@@ -146,4 +147,6 @@ def run_release(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    gc.freeze()  # the process ends: to look for garbage once more in all that was loaded would take most of a second
+    sys.exit(status)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from autograder import read, sandbox
@@ -16,7 +16,10 @@ from autograder.record import Recorder
 from autograder.report import Progress
 from autograder.sources import make_notebook
 from autograder.work import Job, Result
-from autograder.workers import graded, prepare
+from autograder.workers import Crew
+
+#: Grades submissions: their results, in the order in which they are ready.
+Graders = Callable[[Sequence[read.Submission]], Iterator[Result]]
 
 
 def grade(course: Course, lab: str, submissions: Path | None = None, limits: Limits | None = None, workers: int = 1,
@@ -34,14 +37,14 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
     lab_exercises(course, lab)
     found = read.find(submissions or course.submitted, lab)
     job = Job(course, lab, limits or Limits(), course.seed(), unsafe)
-    if scheduler is None and not all(course.outcome(lab, submission.student).exists() for submission in found):
-        prepare()  # while the gradebook is opened
-    with Recorder(course, lab) as recorder, progress or Progress(quiet=True) as bar:
+    unseen = sum(not course.outcome(lab, submission.student).exists() for submission in found)
+    with (graders(job, workers, scheduler, unseen) as graded, Recorder(course, lab) as recorder,
+          progress or Progress(quiet=True) as bar):
         check_exercises(course, lab, exercises)
         new = chosen(found, students) if students else found if again or exercises else \
             [submission for submission in found if recorder.digest(submission.student) != job.digest(submission)]
         bar.begin(len(new), len(found) - len(new))
-        with closing(results(job, new, workers, scheduler)) as ready:
+        with closing(graded(new)) as ready:
             for result in ready:
                 recorder.record(result, exercises)
                 bar.advance(result.outcome)
@@ -49,15 +52,19 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def results(job: Job, submissions: Sequence[read.Submission], workers: int, scheduler: str | None) -> Iterator[Result]:
-    """In the order in which they are ready, from processes here or from the workers of a scheduler."""
+@contextmanager
+def graders(job: Job, workers: int, scheduler: str | None, soon: int) -> Iterator[Graders]:
+    """Processes here, or the workers of a scheduler.  soon: for so many submissions they load what they need at once."""
     if scheduler is None:
-        return graded(job, submissions, workers)
+        with Crew(job, workers) as crew:
+            crew.start(soon)
+            yield crew.graded
+        return
     try:
         from autograder import cluster
     except ImportError as error:
         raise CourseError(f"--scheduler needs Dask, which isn't installed ({error}): pip install distributed") from error
-    return cluster.graded(job, submissions, scheduler)
+    yield lambda submissions: cluster.graded(job, submissions, scheduler)
 
 
 def chosen(found: list[read.Submission], students: Sequence[str]) -> list[read.Submission]:

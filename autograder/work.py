@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -94,6 +95,11 @@ class Grader:
     def __exit__(self, *_: object) -> None:
         if "judge" in vars(self):
             self.judge.close()
+
+    def load(self) -> None:
+        """Have the sandbox there before the first submission is. What is wrong with it, that one will show."""
+        with suppress(CourseError):
+            self.judge.zygote.ready()
 
     def grade(self, submission: read.Submission) -> Result:
         """Whatever is wrong with a submission, or with the grader, ends in an outcome; raises CourseError for the course."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
-from collections import deque
+import threading
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 
 from autograder.errors import CourseError
 from autograder.gpus import Gpu, some
@@ -19,55 +21,80 @@ from autograder.work import Grader, Job, Result
 
 TRIES = 3  # workers that a submission may cost before it is left to a person
 TRIED = f"the grader's process ended {TRIES} times while it graded this submission"
+SELDOM = 100_000  # objects more than there were before, until a worker looks for garbage: not after every run
 IDLE = 600.0  # s after which a worker that is asked for nothing ends
 
 
-def graded(job: Job, submissions: Sequence[Submission], workers: int) -> Iterator[Result]:
-    """The results, in the order in which they are ready.  workers: at most; for a lab that asks for a GPU, one a GPU."""
-    context = prepare()
-    waiting = deque(submissions)
-    with Grader(job) as grader:
-        gpus = some(job.lab) if grader.lab.gpu else [None] * workers
-    crew = [_Worker(context, job, place, gpu) for place, gpu in enumerate(gpus[:min(workers, len(waiting))])]
-    tries: dict[str, int] = {}
-    try:
-        while waiting or any(worker.has for worker in crew):
-            for place, worker in enumerate(crew):
+class Crew:
+    """The workers of one grading, for a `with` block.
+
+    most: how many there may be; for a lab that asks for a GPU, one a GPU.
+    """
+
+    def __init__(self, job: Job, most: int):
+        with Grader(job) as grader:
+            self.gpus = some(job.lab)[:most] if grader.lab.gpu else [None] * most
+        self.job = job
+        self.workers: list[_Worker] = []
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.end()
+
+    def start(self, submissions: int) -> None:
+        """Have workers for so many submissions, who load what they need."""
+        context = copies()
+        for place in range(len(self.workers), min(len(self.gpus), submissions)):
+            self.workers.append(_Worker(context, self.job, place, self.gpus[place]))
+
+    def graded(self, submissions: Sequence[Submission]) -> Iterator[Result]:
+        """The results, in the order in which they are ready."""
+        self.start(len(submissions))
+        waiting, tries = deque(submissions), Counter()
+        while waiting or any(worker.has for worker in self.workers):
+            for place, worker in enumerate(self.workers):
                 if worker.has is None and waiting:
-                    crew[place] = worker if worker.give(waiting[0]) else worker.another()
-                    if crew[place] is worker:
+                    self.workers[place] = worker if worker.give(waiting[0]) else worker.another()
+                    if self.workers[place] is worker:
                         waiting.popleft()
-            for worker in [worker for worker in crew if worker.connection in
-                           wait([worker.connection for worker in crew if worker.has])]:
+            ready = wait([worker.connection for worker in self.workers if worker.has])
+            for worker in [worker for worker in self.workers if worker.connection in ready]:
                 submission = worker.has
                 with suppress(EOFError, OSError):
                     yield worker.take()
                     continue
-                tries[submission.student] = tries.get(submission.student, 0) + 1
+                tries[submission.student] += 1
                 worker.end()
-                crew[worker.place] = worker.another()
+                self.workers[worker.place] = worker.another()
                 if tries[submission.student] < TRIES:
                     waiting.appendleft(submission)
                 else:
                     yield Result.left(submission.student, TRIED)
-    finally:
-        for worker in crew:
-            worker.end()
 
 
-def prepare() -> multiprocessing.context.BaseContext:
-    """Have a process load what workers need; it runs no thread, and forked from it they are there at once."""
+def copies() -> BaseContext:
+    """Makes a worker a copy of this process, in which all is loaded: at once, but for what other threads are about."""
+    if threading.active_count() > 1:  # a copy might wait for ever for what another thread holds
+        return afresh()
+    gc.freeze()  # nobody looks for garbage among what is there now, here or in a worker, so its pages stay shared
+    return multiprocessing.get_context("fork")
+
+
+def afresh() -> BaseContext:
+    """Makes a worker a copy of a process that does nothing but load what workers need, for a few seconds the first time."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["autograder.work"])
-    forkserver.ensure_running()
     return context
 
 
 class _Worker:
     """A process that grades.  place: in the crew.  gpu: for it alone.  has: the submission that it has now."""
 
-    def __init__(self, context: multiprocessing.context.BaseContext, job: Job, place: int, gpu: Gpu | None):
-        self.context, self.job, self.place, self.gpu = context, job, place, gpu
+    def __init__(self, context: BaseContext, job: Job, place: int, gpu: Gpu | None):
+        self.job, self.place, self.gpu = job, place, gpu
         self.connection, its = context.Pipe()
         self.process = context.Process(target=work_on_one_processor, args=(place, its, job, gpu), daemon=True)
         self.process.start()
@@ -93,7 +120,7 @@ class _Worker:
 
     def another(self) -> _Worker:
         """One in its place."""
-        return _Worker(self.context, self.job, self.place, self.gpu)
+        return _Worker(afresh(), self.job, self.place, self.gpu)
 
     def end(self) -> None:
         self.connection.close()
@@ -106,7 +133,9 @@ def work(connection: Connection, job: Job, gpu: Gpu | None = None) -> None:
     """The life of a worker. It ends when nobody is there to work for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the grader, which ends it
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the process that started it, it dies
+    gc.set_threshold(SELDOM, 10, 10)
     with Grader(job, gpu) as grader, suppress(EOFError, OSError):
+        grader.load()
         while connection.poll(IDLE):
             submission = connection.recv()
             try:

@@ -15,14 +15,13 @@ from dask_cluster import Cluster, until
 from tiny_course import command
 
 from autograder import cluster as on_dask
-from autograder import grade as grading
 from autograder import remote, samples, sandbox
 from autograder.course import Course
 from autograder.errors import CourseError
 from autograder.grade import grade
 from autograder.limits import Limits
 from autograder.outcome import LIMITED, PERSON, Outcome
-from autograder.workers import TRIED, TRIES
+from autograder.workers import TRIED, TRIES, Crew
 
 pytestmark = [pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing())),
               pytest.mark.skipif(dask_cluster.missing() is not None, reason=str(dask_cluster.missing()))]
@@ -109,7 +108,7 @@ def test_what_a_worker_had_that_was_killed_is_graded_by_another(tmp_path, course
     until(cluster.grading)[0].parent().kill()
     _, said = process.communicate(timeout=dask_cluster.SLOW)
     assert process.returncode == 0, said
-    monkeypatch.setattr(grading, "graded", lambda job, submissions, workers: (pytest.fail(str(it)) for it in submissions))
+    monkeypatch.setattr(Crew, "graded", lambda crew, submissions: (pytest.fail(str(it)) for it in submissions))
     outcomes = grade(course, "tiny", limits=Limits(cell=3.0))
     assert [(outcome.kind, outcome.total) for outcome in outcomes] == [(LIMITED, 7), (PERSON, 0)]
 

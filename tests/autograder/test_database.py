@@ -1,9 +1,12 @@
 """The gradebook in PostgreSQL, by its URL, and what is said when it can't be reached."""
 
 import dataclasses
+import subprocess
+import sys
 
 import postgresql
 import pytest
+from nbgrader.dbutil import _temp_alembic_ini
 from tiny_course import new_course
 
 from autograder import class_report, samples, sandbox
@@ -41,3 +44,12 @@ def test_the_environment_names_the_database(tmp_path, monkeypatch):
     monkeypatch.setenv("MLSYSLAB_DATABASE", "sqlite:////elsewhere.db")
     assert Course.at(tmp_path).db_url == "sqlite:////elsewhere.db"
     assert Course.at(tmp_path, database="sqlite:////third.db").db_url == "sqlite:////third.db"
+
+
+def test_a_new_gradebook_has_the_version_that_alembic_calls_its_newest(course):
+    with course.gradebook():
+        pass
+    with _temp_alembic_ini(course.db_url) as settings:
+        alembic = [sys.executable, "-m", "alembic.config", "-c", settings, "current"]
+        said = subprocess.run(alembic, capture_output=True, text=True, check=True).stdout
+    assert said.split()[1:] == ["(head)"]

@@ -93,7 +93,8 @@ def test_there_is_one_worker_for_each_gpu(course, monkeypatch):
         hand_in(course, f"student-{number}", "raise RuntimeError('number ' + os.environ['CUDA_VISIBLE_DEVICES'])")
     monkeypatch.setattr(workers, "some", lambda lab: [Gpu(5, ()), Gpu(7, ())])
     job = Job(course, "tiny", Limits(), "seed", unsafe=True)
-    results = list(workers.graded(job, read.find(course.submitted, "tiny"), 8))
+    with workers.Crew(job, 8) as crew:
+        results = list(crew.graded(read.find(course.submitted, "tiny")))
     seen = {why for result in results for why in result.outcome.verdicts[0].why}
     assert seen == {"RuntimeError: number 5", "RuntimeError: number 7"}
 
@@ -102,4 +103,4 @@ def test_there_is_one_worker_for_each_gpu(course, monkeypatch):
 def test_where_there_is_none_the_lab_is_not_graded(course):
     hand_in(course, "ada", "return 2 * x")
     with pytest.raises(CourseError, match="tiny asks for a GPU, and this machine has none"):
-        list(workers.graded(Job(course, "tiny", Limits(), "seed"), read.find(course.submitted, "tiny"), 2))
+        workers.Crew(Job(course, "tiny", Limits(), "seed"), 2)

@@ -65,10 +65,12 @@ class Grading:
             time.sleep(0.01)
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that grade: children of the server that forks them."""
-        servers = [child for child in psutil.Process(self.process.pid).children()
-                   if "multiprocessing.forkserver" in " ".join(child.cmdline())]
-        return [worker for server in servers for worker in server.children()]
+        """The processes that grade: children of the grader, and of the server that forks those that come in their place."""
+        children = psutil.Process(self.process.pid).children()
+        servers = [child for child in children if "multiprocessing.forkserver" in " ".join(child.cmdline())]
+        helpers = [child for child in children if "multiprocessing.resource_tracker" in " ".join(child.cmdline())]
+        return [worker for worker in children if worker not in servers + helpers] + \
+            [worker for server in servers for worker in server.children()]
 
     def kill_one(self, chance: Random, grader: bool) -> str:
         """Kill the grader, or one of its workers."""
