@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy
 import torch
-from nbformat.v4 import new_output
 
 from autograder.judge.conversations import Conversations, Tape
 from autograder.judge.lab import TEST, Lab, Part
-from autograder.judge.outputs import Outputs
+from autograder.judge.outputs import Outputs, made
 from autograder.judge.pipe import Gone
 from autograder.judge.session import Session
 from autograder.judge.stub import Stub
@@ -166,5 +165,5 @@ def earned(part: Part, names: dict[str, Any], outputs: Outputs) -> float:
         return 0.0
     if value is None:
         return most
-    outputs.append(new_output("execute_result", {"text/plain": repr(value)}, execution_count=None))
+    outputs.append(made("execute_result", data={"text/plain": repr(value)}, metadata={}, execution_count=None))
     return min(max(float(value), 0.0), most) if is_number(value) else most
