@@ -37,8 +37,9 @@ def grade(course: Course, lab: str, submissions: Path | None = None, limits: Lim
     lab_exercises(course, lab)
     found = read.find(submissions or course.submitted, lab)
     job = Job(course, lab, limits or Limits(), course.seed(), unsafe)
-    unseen = sum(not course.outcome(lab, submission.student).exists() for submission in found)
-    with (graders(job, workers, scheduler, unseen) as graded, Recorder(course, lab) as recorder,
+    soon = [submission for submission in found
+            if again or exercises or students or not course.outcome(lab, submission.student).exists()]
+    with (graders(job, workers, scheduler, len(soon)) as graded, Recorder(course, lab) as recorder,
           progress or Progress(quiet=True) as bar):
         check_exercises(course, lab, exercises)
         new = chosen(found, students) if students else found if again or exercises else \

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -45,14 +45,16 @@ class Crew:
             worker.end()
 
     def start(self, submissions: int) -> None:
-        """Have workers for so many submissions, who load what they need."""
-        context = copies()
+        """Have workers for so many submissions load what they need. To be called before anything is open (the gradebook)."""
+        self._start(submissions, copies)
+
+    def _start(self, submissions: int, how: Callable[[], BaseContext]) -> None:
         for place in range(len(self.workers), min(len(self.gpus), submissions)):
-            self.workers.append(_Worker(context, self.job, place, self.gpus[place]))
+            self.workers.append(_Worker(how(), self.job, place, self.gpus[place]))
 
     def graded(self, submissions: Sequence[Submission]) -> Iterator[Result]:
         """The results, in the order in which they are ready."""
-        self.start(len(submissions))
+        self._start(len(submissions), afresh)
         waiting, tries = deque(submissions), Counter()
         while waiting or any(worker.has for worker in self.workers):
             for place, worker in enumerate(self.workers):
@@ -132,7 +134,9 @@ class _Worker:
 def work(connection: Connection, job: Job, gpu: Gpu | None = None) -> None:
     """The life of a worker. It ends when nobody is there to work for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the grader, which ends it
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the process that started it, it dies
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the process that started it, it dies,
+    if (grading := multiprocessing.parent_process()) and not grading.is_alive():  # also when that was before this line
+        return
     gc.set_threshold(SELDOM, 10, 10)
     with Grader(job, gpu) as grader, suppress(EOFError, OSError):
         grader.load()

@@ -287,7 +287,7 @@ def shallow(value: Any, levels: int) -> None:
 
 def flat(tensor: torch.Tensor) -> list[Any] | torch.Tensor:
     """An ordinary short tensor as the plain data that makes one again (`tensor_of`), which is there sooner; others stay."""
-    if tensor.nbytes <= SHORT and (address := _address(tensor)):
+    if (address := _address(tensor)) and tensor.nbytes <= SHORT:
         return [NUMBERS[tensor.dtype], [*tensor.shape], ctypes.string_at(address, tensor.nbytes)]
     return tensor
 
@@ -312,8 +312,8 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 def _address(tensor: torch.Tensor) -> int:
     """Where the elements of an ordinary tensor lie one after the other; 0 of another."""
-    ordinary = type(tensor) is torch.Tensor and tensor.dtype in REAL and tensor.is_cpu and tensor.is_contiguous() \
-        and not tensor.is_neg()
+    ordinary = type(tensor) is torch.Tensor and tensor.dtype in REAL and tensor.is_cpu and tensor.layout is torch.strided \
+        and tensor.is_contiguous() and not tensor.is_neg()
     return tensor.data_ptr() if ordinary else 0
 
 

@@ -346,6 +346,7 @@ def test_ctrl_c_stops_cleanly_and_the_next_run_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=SLOW)
     assert process.returncode == 130 and "run it again to go on" in said
+    psutil.wait_procs(inside, timeout=SLOW)  # a sandbox goes a moment after the worker that started it
     assert not [child for child in inside if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     assert not course.outcome("tiny", "eve").exists()
     assert [outcome.kind for outcome in run(course)] == [LIMITED]
