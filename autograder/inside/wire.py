@@ -16,12 +16,11 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
-from itertools import islice
 from typing import Any
 
 import numpy
 import torch
-from msgpack import ExtType, Packer, Unpacker, unpackb
+from msgpack import ExtType, Packer, unpackb
 
 HEAD = struct.Struct("!II")
 LARGEST = 256 << 20  # bytes of a frame
@@ -88,23 +87,15 @@ class Coder:
         return writer.frame(text)
 
     def stream(self) -> Stream:
-        """A frame to be, which takes up values one after the other as they are now."""
+        """The frame of a list to be, which takes up values one after the other as they are now."""
         return Stream(_Writer(self))
-
-    def values(self, frame: bytes) -> list[Any]:
-        """What a `Stream` took up. Raises Malformed as `value` does."""
-        text, rest = parts(frame)
-        return self._read(text, rest, _Reader.each)
 
     def value(self, text: bytes, rest: bytes) -> Any:
         """What the two parts of a frame say. Raises Malformed where they say nothing in this language."""
-        return self._read(text, rest, _Reader.unpacked)
-
-    def _read(self, text: bytes, rest: bytes, how: Callable[[_Reader, bytes], Any]) -> Any:
         if len(text) > LARGEST_TEXT:
             raise Malformed(f"it has {len(text):,} bytes but for tensors; at most {LARGEST_TEXT:,} pass")
         try:
-            return how(_Reader(self, rest), text)
+            return _Reader(self, rest).unpacked(text)
         except Malformed:
             raise
         except Exception as error:
@@ -186,17 +177,18 @@ class _Writer:
 
 
 class Stream:
-    """Values, written one after the other as they were taken up. They are plain lists, nested a few times at most."""
+    """A list, written value by value as they are taken up. They are plain lists, nested a few times at most."""
 
     def __init__(self, writer: _Writer):
-        self.writer, self.text = writer, bytearray()
-        self.pack = Packer(default=writer._other, strict_types=True, unicode_errors="surrogatepass", buf_size=1 << 12).pack
+        self.writer, self.text, self.count = writer, bytearray(), 0
+        self.packer = Packer(default=writer._other, strict_types=True, unicode_errors="surrogatepass", buf_size=1 << 12)
 
     def add(self, value: list[Any]) -> None:
-        self.text += self.pack(value)
+        self.text += self.packer.pack(value)
+        self.count += 1
 
     def frame(self) -> bytes:
-        return self.writer.frame(bytes(self.text))
+        return self.writer.frame(self.packer.pack_array_header(self.count) + self.text)
 
 
 class _Reader:
@@ -212,17 +204,6 @@ class _Reader:
         self.depth -= 1
         shallow(value, DEEPEST - self.depth)
         return value
-
-    def each(self, text: bytes) -> list[Any]:
-        """Every one of several values."""
-        unpacker = Unpacker(ext_hook=self._other, strict_map_key=False, unicode_errors="surrogatepass",
-                            max_array_len=LONGEST, max_map_len=LONGEST, max_buffer_size=LARGEST_TEXT)
-        unpacker.feed(text)
-        values = list(islice(unpacker, LONGEST))
-        if unpacker.tell() != len(text):
-            raise Malformed(f"it ends in the middle of a value, or holds more than {LONGEST:,}")
-        shallow(values, DEEPEST)
-        return values
 
     def _other(self, code: int, data: bytes) -> Any:
         """What an extension type stands for."""

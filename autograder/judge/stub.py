@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from autograder.inside.errors import described
-from autograder.inside.wire import Malformed
+from autograder.inside.wire import Malformed, parts
 from autograder.judge.frames import call_at, raise_at
 from autograder.judge.pipe import Gone, Pipe
 from autograder.judge.replay import Forged, Replay, library
@@ -88,7 +88,7 @@ class Stub(Elsewhere):
             DONE.move_to_end(key)
             return DONE[key]
         try:
-            lanes = list(map(self.pipe.coder.values, told["steps"]))
+            lanes = [self.pipe.coder.value(*parts(lane)) for lane in told["steps"]]
         except Malformed as error:
             raise self.pipe.stop(f"it told of no run: {error}") from None
         if not any(lanes) and told["error"] is not None:

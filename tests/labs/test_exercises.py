@@ -10,6 +10,7 @@ import pytest
 from exercises import SOLUTIONS, cells, exercises, message, nbgrader, solved
 
 from mlsyslab.check import Check, Wrong, inputs
+from mlsyslab.check.exercise import Formula
 
 LABS = sorted(path.stem for path in SOLUTIONS.glob("*.py"))
 EXERCISES = [(lab, name) for lab in LABS for name in exercises(lab)]
@@ -54,6 +55,15 @@ def test_the_reference_passes_whatever_the_seed(lab, name, seed, monkeypatch, ca
     monkeypatch.setenv(inputs.SEED, seed)
     check_of(lab, name)(solved(lab)[name], hidden=True)
     assert capsys.readouterr().out.splitlines()[-1].startswith(f"{name}: right in")
+
+
+@pytest.mark.parametrize("lab, name", [(lab, name) for lab, name in EXERCISES if isinstance(check_of(lab, name), Formula)])
+def test_the_right_answer_is_right_whatever_is_drawn(lab, name):
+    """Also where some slip would come to the same."""
+    check, fn = check_of(lab, name), solved(lab)[name]
+    for seed in range(10):
+        for case in check.cases(Random(seed)):
+            assert check.problem(fn, case) is None, case.traits
 
 
 # -- wrong solutions --------------------------------------------------------------------------------------------------
