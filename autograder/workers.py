@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
@@ -46,15 +46,15 @@ class Crew:
 
     def start(self, submissions: int) -> None:
         """Have workers for so many submissions load what they need. To be called before anything is open (the gradebook)."""
-        self._start(submissions, copies)
+        self._start(submissions, copies())
 
-    def _start(self, submissions: int, how: Callable[[], BaseContext]) -> None:
+    def _start(self, submissions: int, context: BaseContext) -> None:
         for place in range(len(self.workers), min(len(self.gpus), submissions)):
-            self.workers.append(_Worker(how(), self.job, place, self.gpus[place]))
+            self.workers.append(_Worker(context, self.job, place, self.gpus[place]))
 
     def graded(self, submissions: Sequence[Submission]) -> Iterator[Result]:
         """The results, in the order in which they are ready."""
-        self._start(len(submissions), afresh)
+        self._start(len(submissions), afresh())
         waiting, tries = deque(submissions), Counter()
         while waiting or any(worker.has for worker in self.workers):
             for place, worker in enumerate(self.workers):

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 import sys
-from types import CodeType, FrameType, TracebackType
+from functools import cache
+from types import TracebackType
 
-from mlsyslab.comm.stack import line_of
+from mlsyslab.comm.stack import Place as Point
+from mlsyslab.comm.stack import innermost, line_of
 
 CELLS = "/ipykernel_1/"
 CELL = CELLS + "{}.py"
 IS_CELL = re.compile(r"/ipykernel_1/\d+\.py")
 
 Place = list  # [file, line, function]
-Point = tuple[CodeType, int]  # an instruction of some code, whose line is looked up only where somebody asks for it
 
 
 def place() -> Place | None:
@@ -26,12 +27,12 @@ def place() -> Place | None:
 
 def point() -> Point | None:
     """The innermost instruction of a cell on this thread."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith(CELLS):
-            return frame.f_code, frame.f_lasti
-        frame = frame.f_back
-    return None
+    return innermost(sys._getframe(2), _no_cell)
+
+
+@cache
+def _no_cell(file: str) -> bool:
+    return not file.startswith(CELLS)
 
 
 def place_of(point: Point | None) -> Place | None:

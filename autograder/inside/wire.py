@@ -111,10 +111,13 @@ class _Writer:
     def packed(self, value: Any) -> bytes:
         shallow(value, DEEPEST - self.depth)
         self.depth += 1
-        packer = Packer(default=self._other, strict_types=True, unicode_errors="surrogatepass", buf_size=1 << 12)
-        text = packer.pack(value)
+        text = self.packer().pack(value)
         self.depth -= 1
         return text
+
+    def packer(self) -> Packer:
+        """One for each value, since what is packed inside of another needs its own."""
+        return Packer(default=self._other, strict_types=True, unicode_errors="surrogatepass", buf_size=1 << 12)
 
     def frame(self, text: bytes) -> bytes:
         """The frame of what was packed. Raises Malformed where it is too large."""
@@ -180,8 +183,8 @@ class Stream:
     """A list, written value by value as they are taken up. They are plain lists, nested a few times at most."""
 
     def __init__(self, writer: _Writer):
-        self.writer, self.text, self.count = writer, bytearray(), 0
-        self.packer = Packer(default=writer._other, strict_types=True, unicode_errors="surrogatepass", buf_size=1 << 12)
+        self.writer, self.packer = writer, writer.packer()
+        self.text, self.count = bytearray(), 0
 
     def add(self, value: list[Any]) -> None:
         self.text += self.packer.pack(value)

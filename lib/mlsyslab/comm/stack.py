@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -18,12 +19,12 @@ Place = tuple[CodeType, int]
 
 def caller(thread: int) -> tuple[str, str]:
     """("file:line", code) of the innermost frame of `thread` outside here and the checks; ("", "") when there is none."""
-    return text_of(_outside(sys._current_frames().get(thread)))
+    return text_of(innermost(sys._current_frames().get(thread), _plumbing))
 
 
 def this_place() -> Place | None:
     """Where this thread is outside here and the checks.  Whoever asks was called from here itself."""
-    return _outside(sys._getframe(3))
+    return innermost(sys._getframe(3), _plumbing)
 
 
 def text_of(place: Place | None) -> tuple[str, str]:
@@ -40,8 +41,9 @@ def line_of(code: CodeType, instruction: int) -> int:
     return next(lines, None) or code.co_firstlineno  # what Python adds itself has none
 
 
-def _outside(frame: FrameType | None) -> Place | None:
-    while frame is not None and _plumbing(frame.f_code.co_filename):
+def innermost(frame: FrameType | None, passed_over: Callable[[str], bool]) -> Place | None:
+    """Where `frame`, or the first of its callers, is whose file isn't passed over."""
+    while frame is not None and passed_over(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else (frame.f_code, frame.f_lasti)
 

@@ -21,8 +21,9 @@ def reductions(rng: Random, p: int) -> list[tuple[tuple[int, ...], str]]:
     The largest world takes longest by far and shows little that smaller ones don't: there each number of rows comes once.
     """
     shapes = inputs.shapes(rng, p)
+    one, two = ([shape for shape in shapes if len(shape) == dims] for dims in (1, 2))
     sums, others = [], []
-    for number, pair in enumerate(zip(*([shape for shape in shapes if len(shape) == dims] for dims in (1, 2)), strict=True)):
+    for number, pair in enumerate(zip(one, two, strict=True)):
         first, second = pair[::-1] if (number + p) % 2 else pair
         sums.append((first, "sum"))
         others.append((second, rng.choice(OPS[1:])))
