@@ -57,6 +57,23 @@ def test_a_message_that_has_not_arrived_is_lost(kind, at, ends):
     assert simulate(program, [x, x.clone()], LINK, failures=[Failure(1, at)]).results[0] == ends
 
 
+def test_two_ranks_that_die_are_each_lost_at_their_own_time():
+    """Round a ring, every message takes 10 s; rank 2 dies at 5 s. Rank 1 hears of that, and dies at 8 s itself."""
+    def program(comm, heard):
+        right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+        with suppress(PeerLost):
+            try:
+                comm.sendrecv(torch.ones(1), right, torch.ones(1), left)
+            except PeerLost as lost:
+                heard.append((lost.rank, comm.now(), lost.work))
+                comm.compute(100.0)
+                raise
+
+    heard = [[], [], [], []]
+    simulate(program, heard, Link(alpha=10.0), failures=[Failure(2, at=5.0), Failure(1, at=8.0)])
+    assert heard == [[(1, 8.0, None)], [(2, 5.0, None)], [], [(2, 5.0, None)]]
+
+
 def test_a_send_to_the_dead_is_refused_and_a_receive_waits_for_the_next_life():
     def program(comm, x):
         if comm.rank == 1:

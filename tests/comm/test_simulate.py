@@ -27,6 +27,17 @@ def no_thread_is_left():
 # -- the clock ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("world", [simulate, launch])
+def test_the_same_work_may_be_waited_for_twice(world):
+    def program(comm, x):
+        work = comm.isend(x, 1) if comm.rank == 0 else comm.irecv(x, 0)
+        comm.wait_all([work, work])
+        work.wait()
+        return comm.wait_any([work, work]), x.tolist()
+
+    assert world(program, [torch.ones(2), torch.zeros(2)]).results == [(0, [1.0, 1.0])] * 2
+
+
 @pytest.mark.parametrize("n", [0, 1, 7, 1000])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
 def test_a_message_takes_alpha_plus_n_beta(n, dtype):

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from torch.overrides import _get_current_function_mode
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from mlsyslab.comm.lane import Lane, Post
+from mlsyslab.comm.lane import Lane
+from mlsyslab.comm.message import Message
 
 if TYPE_CHECKING:
     from mlsyslab.comm.virtual import VirtualWorld
 
-STEPS = 128  #: how far a lane may run ahead: in posts, waits and reductions
+STEPS = 128  #: how far a lane may run ahead: in messages, waits and reductions
 
 
 class Ahead:
@@ -47,18 +48,22 @@ def may_run_ahead(world: VirtualWorld) -> bool:
     return not (watched or world.timing.buffered or world.deaths.expected)
 
 
-def passes(lane: Lane, posts: Sequence[Post]) -> bool:
-    """Whether `lane` can go on although `posts` are not done: what it receives is there, and what it sends can be kept."""
-    if len(lane.script) >= STEPS:
+def has_room(lane: Lane) -> bool:
+    """Whether `lane` hasn't run ahead as far as it may."""
+    return len(lane.script) < STEPS
+
+
+def passes(lane: Lane, messages: Sequence[Message]) -> bool:
+    """Whether `lane` can go on although `messages` are not done: what it receives is there, what it sends can be kept."""
+    if not has_room(lane):
         return False
-    for post in posts:
-        if post.kind == "send":
-            if not post.keep():
+    for message in messages:
+        if message.sender is lane:
+            if not message.keep():
                 return False
-        elif not post.fits and post.tensor is not None:
+        elif not message.fits and message.out is not None:
             return False
-    for post in posts:  # only now, since what is received may lie where something sent lay
-        if post.kind == "recv" and post.tensor is not None:
-            post.take(post.mate.tensor)
-            post.mate.tensor = None
+    for message in messages:  # only now, since what is received may lie where something sent lay
+        if message.receiver is lane and message.out is not None:
+            message.take()
     return True

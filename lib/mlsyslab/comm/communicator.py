@@ -45,11 +45,11 @@ class Run:
 
 #: How two partial results become one, in place of the first. A mean is a sum that the collective divides at its end.
 COMBINE = {
-    "sum": lambda acc, incoming: torch.add(acc, incoming, out=acc),
-    "product": lambda acc, incoming: torch.mul(acc, incoming, out=acc),
+    "sum": torch.Tensor.add_,
+    "product": torch.Tensor.mul_,
     "min": lambda acc, incoming: torch.minimum(acc, incoming, out=acc),
     "max": lambda acc, incoming: torch.maximum(acc, incoming, out=acc),
-    "mean": lambda acc, incoming: torch.add(acc, incoming, out=acc),
+    "mean": torch.Tensor.add_,
 }
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from mlsyslab.comm.errors import PeerLost
 from mlsyslab.comm.failure import Failure
+from mlsyslab.comm.lane import Lane
+from mlsyslab.comm.message import Loss, Message
 
 if TYPE_CHECKING:
-    from mlsyslab.comm.lane import Lane, Post
     from mlsyslab.comm.virtual import VirtualWorld
 
 
@@ -59,15 +60,15 @@ class Deaths:
             if lane.busy:
                 lane.any = False
                 world.timing.runnable.append(lane)
-        unmet = [way.waiting for kind in ("send", "recv") for way in world.timing.ways.values()
-                 if way.waiting and way.waiting[0].kind == kind]
-        for waiting in unmet:
-            for post in list(waiting):
-                if post.rank == rank:
-                    waiting.remove(post)
-                elif post.peer == rank and self._lost(post, failure):
-                    waiting.remove(post)
-                    self._lose(post, failure)
+        unmet = [way.waiting for way in world.timing.ways.values() if way.waiting and rank in way.ends[:2]]
+        for waiting in sorted(unmet, key=lambda waiting: waiting[0].sender is None):  # sends first
+            for message in list(waiting):
+                lane = message.sender or message.receiver
+                if lane.rank == rank:
+                    waiting.remove(message)
+                elif self._lost(message, lane, failure):
+                    waiting.remove(message)
+                    self._lose(message, lane, failure)
         for lane in world.lanes:
             if lane.place is not None and rank in lane.place[1] and lane.rank != rank:
                 world.timing.runnable.append(lane)
@@ -80,31 +81,35 @@ class Deaths:
 
     # -- what is lost -------------------------------------------------------------------------------------------------
 
-    def refuse(self, post: Post) -> bool:
-        """Whether `post` is lost because its peer is dead; whoever waits for it is told."""
-        failure = self.dead.get(post.peer)
-        if failure is None or not self._lost(post, failure):
+    def refuse(self, message: Message, lane: Lane) -> bool:
+        """Whether the half that `lane` has posted is lost because its peer is dead; whoever waits for it is told."""
+        _, peer, _ = message.seen_by(lane)
+        failure = self.dead.get(peer)
+        if failure is None or not self._lost(message, lane, failure):
             return False
-        self._lose(post, failure)
+        self._lose(message, lane, failure)
         return True
 
-    def _lost(self, post: Post, failure: Failure) -> bool:
-        """Whether `post` cannot outlive `failure` of its peer."""
-        if failure.back is None or post.time < failure.at:
+    def _lost(self, message: Message, lane: Lane, failure: Failure) -> bool:
+        """Whether the half that `lane` has posted cannot outlive `failure` of its peer."""
+        if failure.back is None or message.posted_at(lane) < failure.at:
             return True
-        return post.kind == "send" and post.time < failure.back
+        return message.sender is lane and message.sent < failure.back
 
-    def swallow(self, send: Post, recv: Post) -> None:
-        """A message is under way when one of its ranks dies."""
-        first, other = (send, recv) if send.lane.dies_at <= recv.lane.dies_at else (recv, send)
-        if first.lane.dies_at < other.lane.dies_at:
-            self._lose(other, self.by_rank[first.rank][first.lane.life])
+    def swallow(self, message: Message, end: float) -> bool:
+        """Whether one of its ranks dies before a message ends, which then doesn't."""
+        sender, receiver = message.sender, message.receiver
+        if end <= sender.dies_at and end <= receiver.dies_at:
+            return False
+        first, other = (sender, receiver) if sender.dies_at <= receiver.dies_at else (receiver, sender)
+        if first.dies_at < other.dies_at:
+            self._lose(message, other, self.by_rank[first.rank][first.life])
+        return True
 
-    def _lose(self, post: Post, failure: Failure) -> None:
-        if post.lane.dead:
-            return
-        post.lost = PeerLost(failure.rank, failure.at, post)
-        self.world.timing.finish(post, max(post.time, failure.at))
+    def _lose(self, message: Message, lane: Lane, failure: Failure) -> None:
+        if not lane.dead:
+            end = max(message.posted_at(lane), failure.at)
+            self.world.timing.lose(message, Loss(lane, PeerLost(failure.rank, failure.at), end))
 
     def absent(self, lane: Lane, ranks: Sequence[int]) -> None:
         """Raise PeerLost when one of `ranks`, who are to meet, is dead."""

@@ -40,7 +40,7 @@ class RankFailed(CommError):
 class PeerLost(CommError):
     """The other rank of a send, a receive or a barrier died; raised where that was waited for, and the run goes on.
 
-    rank: the rank that died.  work: the send or receive that is lost, None at a barrier.
+    rank: the rank that died.  work: the send or receive that is lost, as `isend` or `irecv` gave it; None where they didn't.
     """
 
     def __init__(self, rank: int, at: float, work: Any = None):

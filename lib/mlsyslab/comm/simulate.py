@@ -14,8 +14,9 @@ from mlsyslab.comm.communicator import BESIDE, COMBINE, Communicator, Run, check
 from mlsyslab.comm.errors import CommError
 from mlsyslab.comm.failure import Failure
 from mlsyslab.comm.garbage import seldom_sought
-from mlsyslab.comm.lane import Lane, Post, SideTask, Way
+from mlsyslab.comm.lane import Lane, SideTask
 from mlsyslab.comm.link import Link, Network
+from mlsyslab.comm.message import Way
 from mlsyslab.comm.virtual import VirtualWorld
 
 
@@ -67,38 +68,39 @@ class SimulatedCommunicator(Communicator):
         self.ranks, self.network = ranks, world.network
         self.rank, self.size, self.life = ranks.index(lane.rank), len(ranks), lane.life
         self.meetings = 0
-        self.exchanged: tuple[int, int, int] | None = None  # with whom and by which tag it exchanged last,
+        self.exchanged: tuple[int | None, ...] = None, None, None  # with whom and by which tag it exchanged last,
         self.ways: tuple[Way, Way] | None = None  # and how that came in and went out
         self.besides: SimulatedCommunicator | None = None  # the one of what it has started
 
     def _isend(self, tensor, to, tag):
-        return self.world.post(Post(self.lane, "send", self._way(self.lane.rank, to, tag), tensor))
+        return self.world.begun(self.lane, self.world.timing.send(self.lane, self._way(self.lane.rank, to, tag), tensor))
 
     def _irecv(self, out, source, tag):
-        return self.world.post(Post(self.lane, "recv", self._way(source, self.lane.rank, tag), out))
+        return self.world.begun(self.lane, self.world.timing.receive(self.lane, self._way(source, self.lane.rank, tag), out))
 
     def _way(self, source: int, to: int, tag: int) -> Way:
         return self.world.timing.way(source, to, self.group, tag)
 
     def sendrecv(self, tensor, to, out, source, tag=0):
         way_in, way_out = self._ways("sendrecv", tensor, to, out, source, tag)
-        received, sent = Post(self.lane, "recv", way_in, out), Post(self.lane, "send", way_out, tensor)
-        self.world.wait(self.lane, (sent, received), made=(received, sent))
+        lane, timing = self.lane, self.world.timing
+        self.world.exchange(lane, timing.receive(lane, way_in, out), timing.send(lane, way_out, tensor))
         return out
 
     def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
         way_in, way_out = self._ways("sendrecv_combine", tensor, to, acc, source, tag)
-        received, sent = both = Post(self.lane, "recv", way_in, acc, op), Post(self.lane, "send", way_out, tensor)
-        _try(op, received.dtype)
-        if not _apart(received, sent):
+        _try(op, acc.dtype)
+        if not _apart(acc, tensor):
             return super().sendrecv_combine(tensor, to, acc, source, op, tag)
-        self.world.wait(self.lane, both, made=both)
-        self._combined(self.lane.clock, received.nbytes)
+        lane, timing = self.lane, self.world.timing
+        self.world.exchange(lane, timing.receive(lane, way_in, acc, op), timing.send(lane, way_out, tensor))
+        self._combined(lane.clock, acc.nbytes)
         return acc
 
     def _ways(self, name: str, tensor: torch.Tensor, to: int, out: torch.Tensor, source: int, tag: int) -> tuple[Way, Way]:
         """The ways in and out: most often those of the exchange before."""
-        if not (type(to) is type(source) is type(tag) is int and (to, source, tag) == self.exchanged
+        last_to, last_source, last_tag = self.exchanged
+        if not (to is last_to and source is last_source and tag is last_tag
                 and isinstance(tensor, torch.Tensor) and isinstance(out, torch.Tensor)):
             self._check(tensor, to, tag, f"{name}(to")
             self._check(out, source, tag, f"{name}(source")
@@ -179,9 +181,9 @@ def _try(op: str, dtype: torch.dtype) -> None:
     COMBINE[op](torch.empty(0, dtype=dtype), torch.empty(0, dtype=dtype))
 
 
-def _apart(a: Post, b: Post) -> bool:
-    """Whether the tensors of two posts are sure to share no memory, so that one can change while the other is sent."""
-    if not (a.tensor.is_contiguous() and b.tensor.is_contiguous()):
+def _apart(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are sure to share no memory, so that one can change while the other is sent."""
+    if not (a.is_contiguous() and b.is_contiguous()):
         return False
-    first, second = a.tensor.data_ptr(), b.tensor.data_ptr()
+    first, second = a.data_ptr(), b.data_ptr()
     return first + a.nbytes <= second or second + b.nbytes <= first

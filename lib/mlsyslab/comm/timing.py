@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mlsyslab.comm.communicator import alike, check_fits
+from mlsyslab.comm.communicator import check_fits
 from mlsyslab.comm.errors import CommError
-from mlsyslab.comm.lane import Lane, Post, Way
+from mlsyslab.comm.lane import Lane
 from mlsyslab.comm.link import Network
+from mlsyslab.comm.message import Loss, Message, Way
 from mlsyslab.comm.trace import Trace
 
 if TYPE_CHECKING:
@@ -34,14 +35,14 @@ class Timing:
         self.time = 0.0  # of what happened last
         self.busy = 0  # lanes that have something to do
         self.runnable: deque[Lane] = deque()
-        # What happens next, by time: (send, recv), a message that can travel, or (None, call); and these times as a heap.
-        self.calendar: dict[float, deque[tuple]] = {}
+        # What happens next, by time: messages that can travel, and calls; and these times as a heap.
+        self.calendar: dict[float, deque[Message | Callable[[], None]]] = {}
         self.times: list[float] = []
         self.ways: dict[tuple[int, int, int, int], Way] = {}  # by sender, receiver, group, tag
         self.routes: dict[tuple[int, int], tuple] = {}  # by sender, receiver
         self.channels: dict[Any, int] = {}  # their numbers
         self.free: list[float] = []  # when each is free again
-        self.broken: list[tuple[Post, float]] = []  # messages that a broken link swallowed
+        self.broken: list[tuple[Message, float]] = []  # messages that a broken link swallowed
 
     # -- what happens next --------------------------------------------------------------------------------------------
 
@@ -57,27 +58,24 @@ class Timing:
                 return None
             self.time = time = times[0]
             happenings = calendar[time]
-            send, then = happenings.popleft()
+            event = happenings.popleft()
             if not happenings:
                 del calendar[heappop(times)]
-            if send is None:
-                then()
+            if type(event) is Message:
+                self._carry(time, event)
             else:
-                self._carry(time, send, then)
+                event()
 
     def _messages(self) -> bool:
         """Whether anything is to travel yet."""
-        return any(send is not None for happenings in self.calendar.values() for send, _ in happenings)
+        return any(type(event) is Message for happenings in self.calendar.values() for event in happenings)
 
-    def call_at(self, time: float, call: Callable[[], None]) -> None:
-        """Have `call()` happen at virtual second `time`."""
-        self._enter(time, None, call)
-
-    def _enter(self, time: float, send: Post | None, then: Post | Callable[[], None] | None) -> None:
+    def call_at(self, time: float, event: Message | Callable[[], None]) -> None:
+        """Have a message travel, or call what is given, at virtual second `time`."""
         if time in self.calendar:
-            self.calendar[time].append((send, then))
+            self.calendar[time].append(event)
         else:
-            self.calendar[time] = deque(((send, then),))
+            self.calendar[time] = deque((event,))
             heappush(self.times, time)
 
     # -- what lanes do ------------------------------------------------------------------------------------------------
@@ -90,29 +88,43 @@ class Timing:
             script.popleft()
         try:
             while script:
-                item = script[0]
-                if type(item) is tuple:
-                    _, made, posts = item
-                    for post in made:
-                        if post.time is None:
-                            self._reach(post)
-                    if self._has_to_wait(lane, posts):
+                step = script[0]
+                if type(step) is tuple:
+                    _, begun, messages = step
+                    if not begun:
+                        self._exchange(lane, messages)
                         return False
-                elif type(item) is int:
-                    self.combine(lane, item)
+                    if self._has_to_wait(lane, messages):
+                        return False
+                elif type(step) is int:
+                    self.combine(lane, step)
                 else:
-                    self._reach(item)
+                    self._reach(lane, step)
                 script.popleft()
         except CommError as error:
             script.clear()
             lane.fault = error
         return True
 
-    def _reach(self, post: Post) -> None:
-        """Virtual time has come to a post."""
-        post.time = post.lane.clock
-        if post.mate is not None and post.mate.time is not None:
-            self._make_ready(post)
+    def _reach(self, lane: Lane, message: Message) -> None:
+        """Virtual time has come to where `lane` posts its half of a message."""
+        if message.sender is lane:
+            message.sent = lane.clock
+        else:
+            message.expected = lane.clock
+        if message.sent is not None and message.expected is not None:
+            self._make_ready(message)
+
+    def _exchange(self, lane: Lane, both: tuple[Message, Message]) -> None:
+        """Virtual time has come to where `lane` posts a receive and a send, and waits for them."""
+        received, sent = both
+        received.expected = sent.sent = clock = lane.clock
+        if received.sent is not None:
+            self._make_ready(received)
+        if sent.expected is not None:
+            self._make_ready(sent)
+        received.receiver_waits = sent.sender_waits = True
+        lane.missing, lane.until, lane.awaiting = 2, clock, both
 
     def combine(self, lane: Lane, nbytes: int) -> None:
         """Charge a lane for a reduction."""
@@ -121,44 +133,65 @@ class Timing:
         lane.advance(end)
         self.trace.add(lane.rank, "combine", start, end, nbytes)
 
-    def _has_to_wait(self, lane: Lane, posts: Sequence[Post]) -> bool:
-        """Whether `lane` lacks some of `posts` yet; when it doesn't, its clock moves to the last end."""
-        missing, last = 0, lane.clock
-        for post in posts:
-            if post.end is None:
-                post.awaited = True
-                missing += 1
-            elif post.lost:  # for the rank to hear, at once
+    def _has_to_wait(self, lane: Lane, messages: Sequence[Message]) -> bool:
+        """Whether `lane` lacks some of `messages` yet; when it doesn't, its clock moves to the last end."""
+        lacking, last = [], lane.clock
+        for message in messages:
+            if message.loss(lane):  # for the rank to hear, at once
                 return False
-            elif post.end > last:
-                last = post.end
-        if missing:
-            lane.missing, lane.until, lane.awaiting = missing, last, posts
+            if message.end is None:
+                lacking.append(message)
+            elif message.end > last:
+                last = message.end
+        if lacking:
+            for message in lacking:
+                message.await_by(lane, True)
+            lane.missing, lane.until, lane.awaiting = len(lacking), last, messages
             return True
         lane.clock = last
         return False
 
-    def finish(self, post: Post, end: float) -> None:
-        """`post` is done at `end`; its lane can go on if that was all it waited for."""
-        post.end = end
-        post.tensor = post.mate = None
-        if post.awaited:
-            lane = post.lane
-            if lane.any:
-                self.call_at(end, lambda: self.wake(lane))
-                return
-            if not lane.missing:  # it has heard of a loss already
-                return
-            lane.missing -= 1
-            if post.lost:
-                lane.missing, lane.until = 0, lane.clock
-            elif end > lane.until:
-                lane.until = end
-            if not lane.missing:
-                self.runnable.append(lane)
+    def finish(self, message: Message, end: float) -> None:
+        """A message is done at `end`; lanes can go on if that was all they waited for."""
+        message.end = end
+        message.tensor = message.out = None
+        if message.receiver_waits:
+            self._hear(message.receiver, end)
+        if message.sender_waits:
+            self._hear(message.sender, end)
+
+    def _hear(self, lane: Lane, end: float) -> None:
+        """Something that `lane` waits for is done at `end`."""
+        if lane.any:
+            self.call_at(end, lambda: self.wake(lane))
+            return
+        if end > lane.until:
+            lane.until = end
+        lane.missing -= 1
+        if not lane.missing:
+            self.runnable.append(lane)
+
+    def lose(self, message: Message, loss: Loss) -> None:
+        """A message comes to nothing. If a lane waits for that, it waits for nothing else any more."""
+        message.lost = loss
+        message.tensor = message.out = None
+        lane = loss.lane
+        if not (message.sender_waits if message.sender is lane else message.receiver_waits):
+            return
+        if lane.any:
+            self._hear(lane, loss.end)
+        else:
+            self.forget(lane, lane.awaiting)
+            lane.until = lane.clock
+            self.runnable.append(lane)
+
+    def forget(self, lane: Lane, messages: Sequence[Message]) -> None:
+        """`lane` doesn't wait for `messages` any more."""
+        for message in messages:
+            message.await_by(lane, False)
 
     def wake(self, lane: Lane) -> None:
-        """The first of several posts is done."""
+        """The first of several messages is done."""
         if lane.any:
             lane.any = False
             self.runnable.append(lane)
@@ -173,63 +206,80 @@ class Timing:
             way = self.ways[ends] = Way(ends)
         return way
 
-    def take_up(self, post: Post) -> Post:
-        """Take up what a lane posts. Once it has met its other half, and the time of both has come, a message can travel."""
-        if self.buffered and self._take_up_buffered(post):
-            return post
-        waiting = post.way.waiting
-        if waiting and waiting[0].kind != post.kind:
-            mate = waiting.popleft()
-            post.mate, mate.mate = mate, post
-            post.fits = mate.fits = alike(post, mate)
-            if post.time is not None and mate.time is not None:
-                self._make_ready(post)
-        elif not self.deaths.dead or not self.deaths.refuse(post):
-            waiting.append(post)
-        return post
-
-    def _take_up_buffered(self, post: Post) -> bool:
-        if post.kind == "send":
-            post.tensor = post.tensor.clone()
-            self._enter(post.time, post, None)
-        elif post.way.arrived:
-            self._receive(post, *post.way.arrived.popleft())
+    def send(self, lane: Lane, way: Way, tensor: torch.Tensor) -> Message:
+        """Take up a send. Once it has met its receive, and the time of both has come, the message can travel."""
+        if tensor.requires_grad:
+            tensor = tensor.detach()
+        if self.buffered:
+            return self._send_buffered(lane, way, tensor)
+        waiting = way.waiting
+        if waiting and waiting[0].sender is None:
+            message = waiting.popleft()
+            message.send(lane, tensor)
+            self._meet(message)
         else:
-            return False
-        return True
+            message = Message(way)
+            message.send(lane, tensor)
+            if not self.deaths.dead or not self.deaths.refuse(message, lane):
+                waiting.append(message)
+        return message
 
-    def _make_ready(self, post: Post) -> None:
-        send, recv = (post, post.mate) if post.kind == "send" else (post.mate, post)
-        if not send.fits:
-            check_fits(send, recv, send.rank, recv.rank)
-        self._enter(send.time if send.time > recv.time else recv.time, send, recv)
+    def receive(self, lane: Lane, way: Way, out: torch.Tensor, op: str | None = None) -> Message:
+        """Take up a receive, which `op` combines into `out`."""
+        if out.requires_grad:
+            out = out.detach()
+        waiting = way.waiting
+        if waiting and waiting[0].receiver is None:
+            message = waiting.popleft()
+            message.receive(lane, out, op)
+            self._meet(message)
+        else:
+            message = Message(way)
+            message.receive(lane, out, op)
+            if way.arrived:
+                self._receive(message, *way.arrived.popleft())
+            elif not self.deaths.dead or not self.deaths.refuse(message, lane):
+                waiting.append(message)
+        return message
 
-    def _carry(self, start: float, send: Post, recv: Post | None) -> None:
+    def _meet(self, message: Message) -> None:
+        """Both halves have been posted."""
+        out = message.out
+        message.fits = message.shape == out.shape and message.dtype == out.dtype
+        if message.sent is not None and message.expected is not None:
+            self._make_ready(message)
+
+    def _make_ready(self, message: Message) -> None:
+        if not message.fits:
+            source, to, _, _ = message.way.ends
+            check_fits(message, message.out, source, to)
+        sent, expected = message.sent, message.expected
+        self.call_at(sent if sent > expected else expected, message)
+
+    def _carry(self, start: float, message: Message) -> None:
         """Let one message travel: it starts when it is ready and its channels are free, and holds them till its end."""
-        way, free, nbytes = send.way, self.free, send.nbytes
-        source, to, _, _ = way.ends
+        way, free, nbytes = message.way, self.free, message.nbytes
         alpha, beta, channels, fails_at = way.route or self._find_route(way)
         for channel in channels:
             if free[channel] > start:
                 start = free[channel]
         end = start + alpha + nbytes * beta
         if end > fails_at:
-            self.broken.append((send, fails_at))
+            self.broken.append((message, fails_at))
             return
-        if end > send.lane.dies_at or (recv is not None and end > recv.lane.dies_at):
-            self.deaths.swallow(send, recv)
+        if self.deaths.expected and self.deaths.swallow(message, end):
             return
         for channel in channels:
             free[channel] = end
-        if recv is None:
+        source, to, _, _ = way.ends
+        if self.buffered:
             self.trace.add(source, "send", start, end, nbytes, to)
-            self._arrive(send, end)
+            self._arrive(message, end)
         else:
             self.trace.message(source, to, start, end, nbytes)
-            if recv.tensor is not None:
-                recv.take(send.tensor)
-            self.finish(recv, end)
-        self.finish(send, end)
+            if message.out is not None:
+                message.take()
+        self.finish(message, end)
 
     def _find_route(self, way: Way) -> tuple[float, float, list[int], float]:
         """Alpha, beta, the numbers of the channels on the way, and when it breaks."""
@@ -242,18 +292,28 @@ class Timing:
         way.route = self.routes[source, to]
         return way.route
 
-    def _arrive(self, send: Post, end: float) -> None:
-        """A buffered message has come: hand it to the receive that waits for it, or keep it."""
-        way = send.way
+    # -- buffered: a send and its receive are two messages, since they end apart ----------------------------------------
+
+    def _send_buffered(self, lane: Lane, way: Way, tensor: torch.Tensor) -> Message:
+        message = Message(way)
+        message.send(lane, tensor.clone())
+        self.call_at(message.sent, message)
+        return message
+
+    def _arrive(self, sent: Message, end: float) -> None:
+        """What was sent has come: hand it to the receive that waits for it, or leave it for that."""
+        way = sent.way
         if way.waiting:
-            self._receive(way.waiting.popleft(), end, send.tensor)
+            self._receive(way.waiting.popleft(), end, sent.tensor)
         else:
             way.arrived = way.arrived or deque()
-            way.arrived.append((end, send.tensor))
+            way.arrived.append((end, sent.tensor))
 
-    def _receive(self, recv: Post, arrival: float, message: torch.Tensor) -> None:
-        check_fits(message, recv.tensor, recv.peer, recv.rank)
-        end = max(arrival, recv.time)
-        self.trace.add(recv.rank, "recv", recv.time, end, message.nbytes, recv.peer)
-        recv.take(message)
-        self.finish(recv, end)
+    def _receive(self, message: Message, arrival: float, tensor: torch.Tensor) -> None:
+        source, to, _, _ = message.way.ends
+        check_fits(tensor, message.out, source, to)
+        end = max(arrival, message.expected)
+        self.trace.add(to, "recv", message.expected, end, tensor.nbytes, source)
+        message.tensor, message.dtype, message.shape = tensor, tensor.dtype, tensor.shape
+        message.take()
+        self.finish(message, end)

@@ -20,8 +20,9 @@ from mlsyslab.comm import ahead
 from mlsyslab.comm.deaths import Deaths
 from mlsyslab.comm.errors import CommError, Deadlock, RankFailed, Wait
 from mlsyslab.comm.kept import Desk
-from mlsyslab.comm.lane import Died, Ended, Lane, Post, SideTask
+from mlsyslab.comm.lane import Died, Ended, Lane, SideTask
 from mlsyslab.comm.link import Network
+from mlsyslab.comm.message import Loss, Message, Posted
 from mlsyslab.comm.stack import caller, text_of, this_place
 from mlsyslab.comm.threads import Thread
 from mlsyslab.comm.timing import Timing
@@ -177,60 +178,70 @@ class VirtualWorld:
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    def post(self, post: Post) -> Post:
-        """Take up a send or receive."""
-        self.timing.take_up(post)
-        if post.lane.ahead:
-            post.lane.script.append(post)
-        return post
+    def begun(self, lane: Lane, message: Message) -> Posted:
+        """What a rank gets that has posted its half of a message."""
+        if lane.ahead:
+            lane.script.append(message)
+        return Posted(lane, message)
 
-    def wait(self, lane: Lane, posts: Sequence[Post], made: Sequence[Post] = ()) -> None:
-        """Hold `lane` until all of `posts` are done, or what they bring is there; its clock moves to the last end.
+    def exchange(self, lane: Lane, received: Message, sent: Message) -> None:
+        """Hold `lane` until two messages that it has just posted are done, or what it receives is there."""
+        both = received, sent
+        if lane.ahead and ahead.has_room(lane) and received.fits and sent.keep():
+            received.take()
+            lane.script.append((this_place(), False, both))
+        else:
+            lane.script.append((None, not lane.ahead, both))
+            self._see(lane, both)
 
-        made: those of them that are to be taken up before.
-        """
-        for post in made:
-            self.timing.take_up(post)
-        if lane.ahead and ahead.passes(lane, posts):
-            lane.script.append((this_place(), made, posts))
-            return
-        lane.script.append((None, made, posts))
+    def wait(self, lane: Lane, works: Sequence[Posted]) -> None:
+        """Hold `lane` until all of `works` are done, or what they bring is there; its clock moves to the last end."""
+        messages = tuple({work.message: None for work in works})  # each once
+        if lane.ahead and ahead.passes(lane, messages):
+            lane.script.append((this_place(), True, messages))
+        else:
+            lane.script.append((None, True, messages))
+            self._see(lane, messages, works)
+
+    def _see(self, lane: Lane, messages: Sequence[Message], works: Sequence[Posted] = ()) -> None:
+        """Hold `lane` until virtual time has come to the end of its wait for `messages`."""
         self.settle(lane)
-        for post in posts:
-            if post.lost:
-                self._lose(lane, posts, post)
+        for message in messages:
+            if loss := message.loss(lane):
+                self._tell(loss, message, works)
         lane.advance(lane.clock)
 
-    def wait_any(self, lane: Lane, posts: Sequence[Post]) -> int:
-        """Hold `lane` until one of `posts` is done; the index of the first.
+    def wait_any(self, lane: Lane, works: Sequence[Posted]) -> int:
+        """Hold `lane` until one of `works` is done; the index of the first.
 
         Messages travel in the order in which they became ready, so one that ends earlier may still be to come until virtual
         time has reached the end of the first that is known.
         """
         self.settle(lane)
+        messages = [work.message for work in works]
         while True:
-            first = min((post for post in posts if post.end is not None), key=lambda post: post.end, default=None)
+            ends = [loss.end if (loss := message.loss(lane)) else message.end for message in messages]
+            first = min((end for end in ends if end is not None), default=None)
             if first is not None:
-                if first.end <= max(lane.clock, self.timing.time):
+                if first <= max(lane.clock, self.timing.time):
                     break
-                self.timing.call_at(first.end, lambda: self.timing.wake(lane))
-            for post in posts:
-                post.awaited = post.end is None
-            lane.any, lane.awaiting = True, posts
+                self.timing.call_at(first, lambda: self.timing.wake(lane))
+            for message, end in zip(messages, ends, strict=True):
+                message.await_by(lane, end is None)
+            lane.any, lane.awaiting = True, messages
             self._hand_on(lane)
             lane.awaiting = ()
-        if first.lost:
-            self._lose(lane, posts, first)
-        for post in posts:
-            post.awaited = False
-        lane.advance(first.end)
-        return posts.index(first)
+        self.timing.forget(lane, messages)
+        index = ends.index(first)
+        if loss := messages[index].loss(lane):
+            self._tell(loss, messages[index], works)
+        lane.advance(first)
+        return index
 
-    def _lose(self, lane: Lane, posts: Sequence[Post], lost: Post) -> None:
-        for post in posts:
-            post.awaited = False
-        lane.advance(lost.end)
-        raise lost.lost
+    def _tell(self, loss: Loss, message: Message, works: Sequence[Posted]) -> None:
+        loss.lane.advance(loss.end)
+        loss.error.work = next((work for work in works if work.message is message), None)
+        raise loss.error
 
     # -- meetings: barrier and split, which cost nothing and leave no message in the trace ----------------------------
 
@@ -314,10 +325,11 @@ class VirtualWorld:
                 waits.append(Wait(lane.rank, "barrier", absent[0] if len(absent) == 1 else None, 0, 0,
                                   *caller(lane.thread.ident), hint))
             elif lane.busy:
-                post = next((p for p in lane.awaiting if p.end is None), None)
-                if post is not None:
-                    waits.append(Wait(lane.rank, post.kind, post.peer, post.nbytes, post.tag, *self._line(lane),
-                                      self._hint(post)))
+                message = next((message for message in lane.awaiting if message.end is None), None)
+                if message is not None:
+                    kind, peer, nbytes = message.seen_by(lane)
+                    waits.append(Wait(lane.rank, kind, peer, nbytes, message.way.ends[3], *self._line(lane),
+                                      self._hint(lane.rank, peer, message)))
         return waits
 
     def _line(self, lane: Lane) -> tuple[str, str]:
@@ -325,19 +337,23 @@ class VirtualWorld:
         line = lane.script[0][0] if lane.script else None
         return text_of(line) if line else caller(lane.thread.ident)
 
-    def _hint(self, post: Post) -> str:
-        """Why this never comes, where it can be told."""
-        for send, when in self.timing.broken:
-            if {send.rank, send.peer} == {post.rank, post.peer}:
-                return f"the link between rank {send.rank} and rank {send.peer} failed at {when:g} s"
-        if not any(lane.rank == post.peer and lane.busy for lane in self.lanes):
-            return f"rank {post.peer} has already returned"
-        source, to = (post.rank, post.peer) if post.kind == "send" else (post.peer, post.rank)
-        for (sender, receiver, group, tag), way in self.timing.ways.items():
-            its = way.waiting[0] if way.waiting and (sender, receiver) == (source, to) else None
-            if its is not None and its.kind != post.kind and its.time is not None:
-                other = f"tag {tag} instead of {post.tag}" if tag != post.tag else f"in another group ({group})"
-                return f"rank {post.peer} did post a {its.kind}, but with {other}"
+    def _hint(self, rank: int, peer: int, message: Message) -> str:
+        """Why the other half of what `rank` waits for never comes, where it can be told."""
+        for broken, when in self.timing.broken:
+            source, to, _, _ = broken.way.ends
+            if {source, to} == {rank, peer}:
+                return f"the link between rank {source} and rank {to} failed at {when:g} s"
+        if not any(lane.rank == peer and lane.busy for lane in self.lanes):
+            return f"rank {peer} has already returned"
+        source, to, _, tag = message.way.ends
+        for way in self.timing.ways.values():
+            if way.ends[:2] == (source, to) and way.waiting:
+                its = way.waiting[0]
+                lane = its.sender or its.receiver
+                if lane.rank == peer and its.posted_at(lane) is not None:
+                    _, _, group, its_tag = way.ends
+                    other = f"with tag {its_tag} instead of {tag}" if its_tag != tag else f"in another group ({group})"
+                    return f"rank {peer} did post a {its.seen_by(lane)[0]}, but {other}"
         return ""
 
     def _still_running(self) -> Wait:
