@@ -25,6 +25,8 @@ from mlsyslab.comm import Communicator, Network
 DONE: OrderedDict[tuple, runs.Outcome] = OrderedDict()
 MOST_DONE = 4096
 
+ENDED = "time: it went on after its run had been ended"
+
 
 class Stub(Elsewhere):
     """A student's function, by its name.
@@ -177,7 +179,7 @@ class Call:
             if served:
                 pipe.waiting.append(self.number)
             else:
-                pipe.stop("time: it went on after its run had been ended")
+                pipe.stop(ENDED)
             raise
         return raise_at(message[2][3], error_of(message[2]))
 

@@ -89,7 +89,7 @@ class Judge:
                 done = tested[name]
                 points[name] = done.points
                 kind = LIMITED if done.limit and kind == GRADED else kind
-                why += [done.limit] if done.limit else said(done.outputs)
+                why += [done.limit, *said(done.outputs)] if done.limit else said(done.outputs)
             if doubt := rebuilt.doubts.get(exercise.name):
                 kind, why = PERSON, [doubt, *why]
             verdicts.append(Verdict(exercise.name, kind, points, why))
@@ -97,5 +97,6 @@ class Judge:
 
 
 def said(outputs: Outputs) -> list[str]:
-    """The errors of a test cell."""
-    return [f"{output.ename}: {output.evalue}" for output in outputs if output.output_type == "error"]
+    """The errors of a test cell, but for the limit that ended it."""
+    return [f"{output.ename}: {output.evalue}" for output in outputs
+            if output.output_type == "error" and output.ename != "Limit"]

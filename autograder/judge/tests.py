@@ -21,7 +21,7 @@ from autograder.judge.lab import TEST, Lab, Part
 from autograder.judge.outputs import Outputs, made
 from autograder.judge.pipe import Gone
 from autograder.judge.session import Session
-from autograder.judge.stub import Stub
+from autograder.judge.stub import ENDED, Stub
 from mlsyslab.check import inputs
 from mlsyslab.check.messages import is_number
 from mlsyslab.check.withheld import withheld
@@ -92,8 +92,9 @@ class Tests:
         except Gone as gone:
             limit = str(gone)
         if limit is not None and not (limit.startswith("output") and points):
-            outputs[:] = [output for output in outputs if output.output_type != "error"]
-            outputs.error("Limit", limit)
+            if limit != ENDED or not any(output.output_type == "error" for output in outputs):
+                outputs[:] = [output for output in outputs if output.output_type != "error"]
+                outputs.error("Limit", limit)  # otherwise the test has ended it, and its own error says why
             points = 0.0
         for output in outputs:
             if output.get("ename") == "NameError" and (fault := self.fault(part, session)):

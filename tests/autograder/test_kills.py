@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from random import Random
 
@@ -66,11 +67,15 @@ class Grading:
 
     def workers(self) -> list[psutil.Process]:
         """The processes that grade: children of the grader, and of the server that forks those that come in their place."""
-        children = psutil.Process(self.process.pid).children()
-        servers = [child for child in children if "multiprocessing.forkserver" in " ".join(child.cmdline())]
-        helpers = [child for child in children if "multiprocessing.resource_tracker" in " ".join(child.cmdline())]
-        return [worker for worker in children if worker not in servers + helpers] + \
-            [worker for server in servers for worker in server.children()]
+        found = []
+        for child in psutil.Process(self.process.pid).children():
+            with suppress(psutil.NoSuchProcess):  # one that has just been killed
+                command = " ".join(child.cmdline())
+                if "multiprocessing.forkserver" in command:
+                    found += child.children()
+                elif "multiprocessing.resource_tracker" not in command:
+                    found.append(child)
+        return found
 
     def kill_one(self, chance: Random, grader: bool) -> str:
         """Kill the grader, or one of its workers."""

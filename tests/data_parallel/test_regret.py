@@ -55,3 +55,17 @@ def test_points_without_an_error_have_no_best_values():
     task = logistic(1, points=8, dimensions=16)
     with pytest.raises(ValueError, match="can be told apart without an error"):
         minimizer(task, 2)
+
+
+def test_of_one_worker_it_is_what_a_loop_loses():
+    """No other worker, so nothing is stale: plain gradient descent from zero, with the theorem's steps."""
+    found, task = regret(0, workers=1, clocks=24), logistic(1)
+    best = minimizer(task, 24)
+    eta, values, lost, furthest = rate(0, 1, float(best.norm())), torch.zeros_like(best), 0.0, 0.0
+    for clock, measured in enumerate(found.measured):
+        batch = task.batch(0, clock)
+        lost += (task.mean_loss({"w": values}, *batch) - task.mean_loss({"w": best}, *batch)).item()
+        furthest = max(furthest, float((values - best).square().sum()) / 2)
+        assert measured == pytest.approx(lost, abs=1e-12)
+        values = values - eta(0, clock) * task.gradient({"w": values}, 0, clock)[1]["w"]
+    assert found.furthest == pytest.approx(furthest) and furthest >= found.F**2 / 2

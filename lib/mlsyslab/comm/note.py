@@ -19,6 +19,7 @@ MAX_INLINE = 256
 MAX_DIMS = 20
 
 _HEAD = struct.Struct("<HccBBIIIQqd")  # length, kind, way, dtype, dimensions, source, context, tag, number, place, time
+_SHAPES = [struct.Struct(f"<{dims}q") for dims in range(MAX_DIMS + 1)]
 _DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}, key=str)
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
@@ -47,13 +48,13 @@ class Note(NamedTuple):
         length = _HEAD.size + 8 * dims + len(self.inline)
         head = _HEAD.pack(length, b"s" if self.kind == "send" else b"r", self.way, _DTYPE_CODES[self.dtype], dims,
                           self.source, self.context, self.tag, self.number, self.place, self.time)
-        return head + struct.pack(f"<{dims}q", *self.shape) + self.inline
+        return head + _SHAPES[dims].pack(*self.shape) + self.inline
 
 
 def unpack(data: bytes) -> Note:
     """The note that `data` begins with."""
     length, kind, way, dtype, dims, source, context, tag, number, place, time = _HEAD.unpack_from(data)
-    shape = struct.unpack_from(f"<{dims}q", data, _HEAD.size)
+    shape = _SHAPES[dims].unpack_from(data, _HEAD.size)
     return Note("send" if kind == b"s" else "recv", way, _DTYPES[dtype], torch.Size(shape), source, context, tag, number,
                 place, time, data[_HEAD.size + 8 * dims:length])
 

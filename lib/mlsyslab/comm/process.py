@@ -48,6 +48,22 @@ class ProcessCommunicator(Communicator):
     def _wait_any(self, works):
         return self.world.wait_any(works)
 
+    def send(self, tensor, to, tag=0):
+        if self.device.type == "cuda":
+            super().send(tensor, to, tag)
+        else:
+            self._check(tensor, to, tag, "send(to")
+            self.world.wait((self.world.post_in_turn(tensor.detach(), self.ranks[to], self.context, tag),))
+
+    def sendrecv(self, tensor, to, out, source, tag=0):
+        if self.device.type == "cuda":
+            return super().sendrecv(tensor, to, out, source, tag)
+        self._check(tensor, to, tag, "sendrecv(to")
+        self._check(out, source, tag, "sendrecv(source")
+        received = self._irecv(out, self.ranks[source], tag)
+        self.world.wait((self.world.post_in_turn(tensor.detach(), self.ranks[to], self.context, tag), received))
+        return out
+
     def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
         if self.device.type == "cuda":
             return super().sendrecv_combine(tensor, to, acc, source, op, tag)
@@ -66,7 +82,8 @@ class ProcessCommunicator(Communicator):
         """Send, and combine what comes without a copy of it; returns seconds of combining.
 
         In pieces, so that the other rank begins with the first while the next ones are sent. All sends are through before
-        the first piece is combined: `tensor` and `acc` may share memory.
+        the first piece is combined: `tensor` and `acc` may share memory. Receives are posted first, since the other rank may
+        wait for them (`World.post_in_turn`).
         """
         seconds = 0.0
 
@@ -77,8 +94,8 @@ class ProcessCommunicator(Communicator):
             seconds += time.monotonic() - start
 
         post, context, into = self.world.post, self.context, acc if acc.is_contiguous() else acc.contiguous()
-        sends = [post("send", piece, to, context, tag, traced=False) for piece in pieces(tensor.contiguous())]
         receives = [post("recv", piece, source, context, tag, traced=False, take=take) for piece in pieces(into)]
+        sends = [self.world.post_in_turn(piece, to, context, tag, traced=False) for piece in pieces(tensor.contiguous())]
         self.world.wait([*sends, *receives])
         if into is not acc:
             acc.copy_(into)

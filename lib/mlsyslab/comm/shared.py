@@ -13,6 +13,7 @@ import errno
 import mmap
 import os
 import select
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -24,6 +25,7 @@ from mlsyslab.comm.note import Note, cut
 
 _HEADER = 64  # of a block: its first byte says whether the receiver still needs it
 _CHUNK = 1 << 26  # bytes that are mapped at once
+_MOMENT = 3e-4  # s for which it is looked whether a block comes free, which is quicker than to be woken then
 _PIPE = 1 << 20  # bytes that a pipe is to hold
 _READ = 1 << 16  # and that are read of it at once
 
@@ -97,13 +99,20 @@ class Outbox:
 class _Block:
     """A piece of an arena, as this process sees it."""
 
-    __slots__ = ("offset", "map", "start")
+    __slots__ = ("offset", "map", "start", "kind", "message")
 
     def __init__(self, offset: int, map: mmap.mmap, start: int):
         self.offset, self.map, self.start = offset, map, start
+        self.kind: tuple[torch.dtype, torch.Size] | None = None
+        self.message: torch.Tensor | None = None
 
-    def view(self, dtype: torch.dtype, shape: tuple[int, ...], count: int) -> torch.Tensor:
-        return torch.frombuffer(self.map, dtype=dtype, count=count, offset=self.start + _HEADER).view(shape)
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The message in it, which is like `tensor`; most often as the one before, so that is kept."""
+        kind = tensor.dtype, tensor.shape
+        if kind != self.kind:
+            flat = torch.frombuffer(self.map, dtype=tensor.dtype, count=tensor.numel(), offset=self.start + _HEADER)
+            self.kind, self.message = kind, flat.view(tensor.shape)
+        return self.message
 
     @property
     def taken(self) -> bool:
@@ -120,12 +129,15 @@ class _Mapped:
     def __init__(self, file: int):
         self.file = file
         self.maps: dict[int, mmap.mmap] = {}
+        self.blocks: dict[int, _Block] = {}  # by offset
 
     def block(self, offset: int, size: int) -> _Block:
-        base, length = (offset - offset % _CHUNK, _CHUNK) if size < _CHUNK else (offset, size)
-        if base not in self.maps:
-            self.maps[base] = mmap.mmap(self.file, length, offset=base)
-        return _Block(offset, self.maps[base], offset - base)
+        if offset not in self.blocks:
+            base, length = (offset - offset % _CHUNK, _CHUNK) if size < _CHUNK else (offset, size)
+            if base not in self.maps:
+                self.maps[base] = mmap.mmap(self.file, length, offset=base)
+            self.blocks[offset] = _Block(offset, self.maps[base], offset - base)
+        return self.blocks[offset]
 
 
 class Arena:
@@ -145,15 +157,23 @@ class Arena:
     def put(self, tensor: torch.Tensor) -> int:
         """Copy `tensor` into a block; returns the block's offset."""
         block = self._take(block_size(tensor.nbytes))
-        block.view(tensor.dtype, tensor.shape, tensor.numel()).copy_(tensor)
+        block.like(tensor).copy_(tensor)
         return block.offset
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether there is a free block for a message, or none yet. Most often one comes free in a moment."""
+        blocks = self.blocks[block_size(nbytes)]
+        until = time.monotonic() + _MOMENT
+        while blocks and _free(blocks) is None:
+            if time.monotonic() > until:
+                return False
+            os.sched_yield()
+        return True
 
     def _take(self, size: int) -> _Block:
         blocks = self.blocks[size]
-        for block in islice(blocks, 64):  # the first free one is the one used last, so it is still in the cache
-            if not block.taken:
-                break
-        else:
+        block = _free(blocks)
+        if block is None:
             block = self.mapped.block(self._grow(size), size)
             blocks.rotate(-64)
             blocks.appendleft(block)
@@ -175,6 +195,11 @@ class Arena:
         return offset
 
 
+def _free(blocks: deque[_Block]) -> _Block | None:
+    """The first free one, which is the one used last, so it is still in the cache."""
+    return next((block for block in islice(blocks, 64) if not block.taken), None)
+
+
 class Window:
     """Another rank's arena, seen from here."""
 
@@ -184,7 +209,7 @@ class Window:
     def get(self, offset: int, out: torch.Tensor, take: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
         """Let `take(out, message)` have the message that lies at `offset`, and free its block."""
         block = self.mapped.block(offset, block_size(out.nbytes))
-        take(out, block.view(out.dtype, out.shape, out.numel()))
+        take(out, block.like(out))
         block.taken = False
 
 

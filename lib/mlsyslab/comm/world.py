@@ -136,13 +136,25 @@ class World:
     def post(self, kind: str, tensor: torch.Tensor, peer: int, context: int, tag: int, traced: bool = True,
              take: Take = torch.Tensor.copy_) -> Post:
         """Take up a send or receive and tell the peer."""
-        if tensor.dim() > MAX_DIMS:
-            raise ValueError(f"a message has up to {MAX_DIMS} dimensions, not {tensor.dim()}; send a view of it with fewer")
         with self.lock:
             return self._post(Post(self, kind, tensor, peer, context, tag, traced, take))
 
+    def post_in_turn(self, tensor: torch.Tensor, peer: int, context: int, tag: int, traced: bool = True) -> Post:
+        """Take up a send that this rank waits for at once, so that nobody can tell whether it has begun.
+
+        While the blocks are full of messages that others have yet to take, it begins only when the peer has posted its
+        receive: from one rank to another, no more memory is needed than for one message.
+        """
+        post = Post(self, "send", tensor, peer, context, tag, traced, torch.Tensor.copy_)
+        if tensor.nbytes > MAX_INLINE and not self.carriers[peer].has_room(tensor.nbytes):
+            self._listen_until(lambda: self.notes.get(("send", peer, context, tag)), post)
+        with self.lock:
+            return self._post(post)
+
     def _post(self, post: Post) -> Post:
         kind, tensor, peer, context, tag = post.kind, post.tensor, post.peer, post.context, post.tag
+        if tensor.dim() > MAX_DIMS:
+            raise ValueError(f"a message has up to {MAX_DIMS} dimensions, not {tensor.dim()}; send a view of it with fewer")
         post.posted = time.monotonic() + self.offset
         post.number = self.number = self.number + 1
         host = self.carriers[peer]
@@ -339,6 +351,6 @@ class World:
         """Why `post` never ends, where it can be told from what the peer has posted."""
         for (kind, peer, context, tag), notes in list(self.notes.items()):
             if notes and (kind, peer) == (post.kind, post.peer) and tag <= MAX_TAG:  # above are those of barriers
-                other = f"tag {tag} instead of {post.tag}" if tag != post.tag else f"in another group ({context})"
-                return f"rank {peer} did post a {notes[0].kind}, but with {other}"
+                other = f"with tag {tag} instead of {post.tag}" if tag != post.tag else f"in another group ({context})"
+                return f"rank {peer} did post a {notes[0].kind}, but {other}"
         return ""
