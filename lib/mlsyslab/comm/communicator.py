@@ -78,7 +78,7 @@ class Communicator(ABC):
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0) -> None:
         """Send `tensor` to rank `to`; returns when it has been received."""
         self._check(tensor, to, tag, "send(to")
-        self._wait([self._isend(tensor, self.ranks[to], tag)])
+        self._wait([self._isend_awaited(tensor, self.ranks[to], tag)])
 
     def recv(self, out: torch.Tensor, source: int, tag: int = 0) -> torch.Tensor:
         """Receive from rank `source` into `out`, of the same shape and dtype as the tensor that was sent; returns `out`."""
@@ -91,7 +91,7 @@ class Communicator(ABC):
         self._check(tensor, to, tag, "sendrecv(to")
         self._check(out, source, tag, "sendrecv(source")
         received = self._irecv(out, self.ranks[source], tag)
-        self._wait([self._isend(tensor, self.ranks[to], tag), received])
+        self._wait([self._isend_awaited(tensor, self.ranks[to], tag), received])
         return out
 
     def sendrecv_combine(self, tensor: torch.Tensor, to: int, acc: torch.Tensor, source: int, op: str = "sum",
@@ -205,6 +205,10 @@ class Communicator(ABC):
     @abstractmethod
     def _isend(self, tensor: torch.Tensor, to: int, tag: int) -> Work:
         """Begin to send to world rank `to`."""
+
+    def _isend_awaited(self, tensor: torch.Tensor, to: int, tag: int) -> Work:
+        """Begin a send that is waited for at once: a world may begin it later, if it needs less memory then."""
+        return self._isend(tensor, to, tag)
 
     @abstractmethod
     def _irecv(self, out: torch.Tensor, source: int, tag: int) -> Work:

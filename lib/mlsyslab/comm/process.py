@@ -39,6 +39,9 @@ class ProcessCommunicator(Communicator):
     def _isend(self, tensor, to, tag):
         return self.world.post("send", tensor.detach(), to, self.context, tag)
 
+    def _isend_awaited(self, tensor, to, tag):
+        return self.world.post_in_turn(tensor.detach(), to, self.context, tag)
+
     def _irecv(self, out, source, tag):
         return self.world.post("recv", out.detach(), source, self.context, tag)
 
@@ -47,22 +50,6 @@ class ProcessCommunicator(Communicator):
 
     def _wait_any(self, works):
         return self.world.wait_any(works)
-
-    def send(self, tensor, to, tag=0):
-        if self.device.type == "cuda":
-            super().send(tensor, to, tag)
-        else:
-            self._check(tensor, to, tag, "send(to")
-            self.world.wait((self.world.post_in_turn(tensor.detach(), self.ranks[to], self.context, tag),))
-
-    def sendrecv(self, tensor, to, out, source, tag=0):
-        if self.device.type == "cuda":
-            return super().sendrecv(tensor, to, out, source, tag)
-        self._check(tensor, to, tag, "sendrecv(to")
-        self._check(out, source, tag, "sendrecv(source")
-        received = self._irecv(out, self.ranks[source], tag)
-        self.world.wait((self.world.post_in_turn(tensor.detach(), self.ranks[to], self.context, tag), received))
-        return out
 
     def sendrecv_combine(self, tensor, to, acc, source, op="sum", tag=0):
         if self.device.type == "cuda":

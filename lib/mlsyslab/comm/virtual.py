@@ -185,7 +185,10 @@ class VirtualWorld:
         return Posted(lane, message)
 
     def exchange(self, lane: Lane, received: Message, sent: Message) -> None:
-        """Hold `lane` until two messages that it has just posted are done, or what it receives is there."""
+        """Hold `lane` until two messages that it has just posted are done, or what it receives is there.
+
+        What `wait` does, in short: most messages are half of an exchange.
+        """
         both = received, sent
         if lane.ahead and ahead.has_room(lane) and received.fits and sent.keep():
             received.take()

@@ -146,8 +146,10 @@ class World:
         receive: from one rank to another, no more memory is needed than for one message.
         """
         post = Post(self, "send", tensor, peer, context, tag, traced, torch.Tensor.copy_)
-        if tensor.nbytes > MAX_INLINE and not self.carriers[peer].has_room(tensor.nbytes):
-            self._listen_until(lambda: self.notes.get(("send", peer, context, tag)), post)
+        with self.lock:  # the blocks are looked through, and one is taken
+            if tensor.is_cuda or tensor.nbytes <= MAX_INLINE or self.carriers[peer].has_room(tensor.nbytes):
+                return self._post(post)
+        self._listen_until(lambda: self.notes.get(("send", peer, context, tag)), post)
         with self.lock:
             return self._post(post)
 
