@@ -187,6 +187,7 @@ class Warm:
     def __init__(self, job: dict[str, Any]):
         sys.path.insert(0, job["library"])
         sys.path.append(job["inside"])  # last: nothing there stands for a module of Python's
+        gc.disable()  # what is loaded is no garbage, and to look for some takes a sixth of the time
         import torch
         from inside.library import Finder
         from inside.line import Line
@@ -212,6 +213,7 @@ class Warm:
         sys.stdout.flush()
         gc.freeze()  # the collector of a child leaves alone what is there now, so its pages stay shared,
         gc.set_threshold(SELDOM, 10, 10)  # and doesn't look through the rest after every run
+        gc.enable()
 
     def serve(self, pipe: socket.socket) -> None:
         self.line.pipe = pipe

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from random import Random
 
 import torch
 
 from mlsyslab import collectives
 from mlsyslab.check import inputs
+from mlsyslab.check.collectives.costs import crossing
 from mlsyslab.check.collectives.reductions import Reduction, marked, miscounted, reduced, vectors
 from mlsyslab.check.collectives.tree import depth
 from mlsyslab.check.exercise import ROUNDS, Case
@@ -135,18 +135,3 @@ class FastAllReduce(AllReduce):
         return (f"it took {outcome.trace.time:.3g} s; with algorithm={best!r} it would have taken {times[best]:.3g} s for "
                 f"these n = {n} bytes (alpha = {link.alpha:.3g} s, beta = {link.beta:.3g} s/byte, gamma = {link.gamma:.3g} "
                 "s/byte). Below the crossover the tree is faster, above it the ring; n is in bytes (tensor.nbytes)")
-
-
-@cache
-def crossing(p: int, link: Link) -> float:
-    """The bytes from which on the ring is the faster one: where two straight lines in n, each known at two points, meet.
-
-    Measured in the simulated world, 0.0 where the ring is never slower.
-    """
-    def line(way: str) -> tuple[float, float]:
-        empty, full = (simulate(lambda comm, own: collectives.all_reduce(comm, own, algorithm=way),
-                                [torch.zeros(rows, dtype=torch.float64)] * p, link).time for rows in (0, 16 * p))
-        return empty, (full - empty) / (16 * p * 8)
-
-    (start, slope), (ring_start, ring_slope) = line("mst"), line("ring")
-    return max(0.0, (ring_start - start) / (slope - ring_slope)) if slope > ring_slope else 0.0

@@ -9,7 +9,6 @@ from random import Random
 import torch
 
 from mlsyslab import collectives
-from mlsyslab.check.collectives.composition import crossing
 from mlsyslab.check.contrast import power_of_two
 from mlsyslab.check.exercise import Case, Formula
 from mlsyslab.check.messages import article, is_number
@@ -54,6 +53,19 @@ def measured_phase(op: str, algorithm: str, p: int) -> list[float]:
     links = Link(alpha=1.0), Link(beta=1 / n), Link(gamma=1 / n)
     collective = getattr(collectives, op)
     return [simulate(lambda comm, own: collective(comm, own, algorithm=algorithm), [given] * p, link).time for link in links]
+
+
+def crossing(p: int, link: Link) -> float:
+    """The bytes from which on an all-reduce is faster as a ring than as trees: where two straight lines in n meet.
+
+    0.0 where the ring is never slower.
+    """
+    def line(way: str) -> tuple[float, float]:
+        alphas, betas, gammas = measured("all_reduce", way, p)
+        return alphas * link.alpha, betas * link.beta + gammas * link.gamma
+
+    (start, slope), (ring_start, ring_slope) = line("mst"), line("ring")
+    return max(0.0, (ring_start - start) / (slope - ring_slope)) if slope > ring_slope else 0.0
 
 
 class Cost(Formula):
