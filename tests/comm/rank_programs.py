@@ -221,6 +221,16 @@ def wrong_tag(comm, _):
         comm.recv(torch.empty(300), 0, tag=3)
 
 
+def exchange_with_the_wrong_one(comm, n):
+    right, _ = neighbours(comm)
+    comm.sendrecv(torch.ones(n), right, torch.empty(n), right)
+
+
+def exchange_under_two_tags(comm, n):
+    other = 1 - comm.rank
+    comm.sendrecv(torch.ones(n), other, torch.empty(n), other, tag=3 + comm.rank)
+
+
 def one_misses_the_barrier(comm, _):
     if comm.rank != 2:
         comm.barrier()

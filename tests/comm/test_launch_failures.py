@@ -73,6 +73,8 @@ def test_the_dead_rank_is_named_and_not_those_it_took_along():
     (programs.all_send_first, 2, 3), (programs.all_send_first, 5, 1000),
     (programs.waits_for_one_that_returned, 2, None), (programs.wrong_tag, 2, None),
     (programs.one_misses_the_barrier, 3, None), (programs.one_misses_the_barrier, 4, None),
+    (programs.exchange_with_the_wrong_one, 3, 3), (programs.exchange_with_the_wrong_one, 4, 1000),
+    (programs.exchange_under_two_tags, 2, 3), (programs.exchange_under_two_tags, 2, 1000),
 ])
 def test_a_deadlock_is_the_same_picture_as_when_it_is_simulated(program, p, given):
     pictures = []
@@ -84,6 +86,7 @@ def test_a_deadlock_is_the_same_picture_as_when_it_is_simulated(program, p, give
     assert real.waits == simulated.waits
     assert real.cycle == simulated.cycle
     assert str(real) == str(simulated)
+    assert ("use sendrecv" in str(real)) == (program is programs.all_send_first)
 
 
 def test_between_machines_too(monkeypatch):

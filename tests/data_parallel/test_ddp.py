@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import gc
 import itertools
 import weakref
 
@@ -174,6 +175,33 @@ def test_without_synchronization_nothing_is_sent():
     without, two = simulate(run, [0] * 3), simulate(run, [2] * 3)
     assert two.trace.bytes_sent() == without.trace.bytes_sent()
     assert two.results[0].abs().sum() > 0
+
+
+def test_when_it_has_gone_the_module_is_as_before():
+    """Its memory is free at once, and a backward sends nothing any more, though other ranks don't run one."""
+    def run(comm, _):
+        model, (x, y) = Tied(), batches([4])[0]
+        ddp = DistributedDataParallel(model, comm)
+        loss_fn(ddp(x), y).backward()
+        flats = [weakref.ref(bucket.flat) for bucket in ddp.buckets]
+        gc.disable()
+        try:
+            del ddp
+            model.zero_grad()
+            assert [flat() for flat in flats] == [None] * len(flats)
+        finally:
+            gc.enable()
+        if comm.rank == 0:
+            loss_fn(model(x), y).backward()
+            return torch.equal(model.embedding.weight.grad, one_backward(x, y))
+        return model.embedding.weight.grad is None
+
+    def one_backward(x, y):
+        model = Tied()
+        loss_fn(model(x), y).backward()
+        return model.embedding.weight.grad
+
+    assert all(simulate(run, [None] * 3).results)
 
 
 # -- when it is sent --------------------------------------------------------------------------------------------------

@@ -51,8 +51,8 @@ def test_a_parameter_without_gradient_is_named():
 def test_of_many_parameters_without_gradient_five_are_named():
     def run(comm, _):
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))
-        DistributedDataParallel(model, comm)
-        model[0](torch.ones(1, 2)).sum().backward()
+        ddp = DistributedDataParallel(model, comm)
+        ddp.module[0](torch.ones(1, 2)).sum().backward()
 
     with pytest.raises(RankFailed, match=r"for 1.weight, 1.bias, 2.weight, 2.bias, 3.weight, … \(6 of 8 parameters\)"):
         simulate(run, [None])

@@ -119,7 +119,7 @@ class World:
         self.open: dict[Post, None] = {}  # posted and not yet waited for
         self.told, self.heard = [0] * self.size, 0
         self.number = self.contexts = 0
-        self.awaited: dict[int, Post] = {}  # by the thread that waits
+        self.awaited: dict[int, Sequence[Post]] = {}  # by the thread that waits
         self.meeting: dict[int, tuple[Any, list[int]]] = {}  # the barrier at which a thread stands, and of which ranks
         self.late: list[tuple] = []  # events whose time a GPU knows
         self.beside: ThreadBeside | StreamBeside | None = None  # what this rank has started beside itself
@@ -149,7 +149,7 @@ class World:
         with self.lock:  # the blocks are looked through, and one is taken
             if tensor.is_cuda or tensor.nbytes <= MAX_INLINE or self.carriers[peer].has_room(tensor.nbytes):
                 return self._post(post)
-        self._listen_until(lambda: self.notes.get(("send", peer, context, tag)), post)
+        self._listen_until(lambda: self.notes.get(("send", peer, context, tag)), [post])
         with self.lock:
             return self._post(post)
 
@@ -190,7 +190,7 @@ class World:
             if post.done:
                 continue
             if post.mate is None:
-                self._listen_until(lambda post=post: post.mate is not None, post)
+                self._listen_until(lambda post=post: post.mate is not None, posts)
             self._finish(post)
 
     def wait_any(self, posts: Sequence[Post]) -> int:
@@ -199,17 +199,17 @@ class World:
             raise CommError("wait_any: NCCL takes the messages of a rank one after another, whichever is there first; "
                             "send tensors in CPU memory where any may come first")
         while not (there := [i for i, post in enumerate(posts) if post.done or post.mate is not None]):
-            self._listen_until(lambda: any(post.mate is not None for post in posts), posts[0])
+            self._listen_until(lambda: any(post.mate is not None for post in posts), posts)
         first = min(there, key=lambda i: max(posts[i].posted, posts[i].mate.time))
         if not posts[first].done:
             self._finish(posts[first])
         return first
 
-    def _listen_until(self, heard: Callable[[], bool], post: Post) -> None:
+    def _listen_until(self, heard: Callable[[], bool], posts: Sequence[Post]) -> None:
         """Take up notes until `heard()`; where another thread of this rank listens already, it does so for both."""
         me = threading.get_ident()
         with self.news:
-            self.awaited[me] = post
+            self.awaited[me] = posts
             while not heard():
                 if self.listening:
                     self.news.wait(0.05 if self._blocked() else None)  # notes that are kept must go out all the same
@@ -332,18 +332,20 @@ class World:
 
     def position(self, thread: int) -> Position:
         """Where `thread`, which runs this rank's function, is now; asked by another thread."""
-        post, beside = self.awaited.get(thread), self.beside
-        blocked = post is not None
+        posts, beside = self.awaited.get(thread), self.beside
+        blocked = posts is not None
         if beside is not None and beside.busy:
             other = self.awaited.get(beside.thread)
             blocked = other is not None and (blocked or beside.waits)
             if beside.waits:
-                post, thread = other, beside.thread
+                posts, thread = other, beside.thread
         where = caller(thread)
         meeting = self.meeting.get(thread)
         if meeting is not None:
             wait = Wait(self.rank, "barrier", None, 0, 0, *where)
-        elif post is not None:
+        elif posts is not None:
+            unmet = [post for post in posts if post.mate is None] or posts  # one may just have met its mate
+            post = next((post for post in unmet if post.kind == "recv"), unmet[0])  # whoever receives doesn't only send
             wait = Wait(self.rank, post.kind, post.peer, post.tensor.nbytes, post.tag, *where, self._hint(post))
         else:
             wait = Wait(self.rank, "a part that doesn't end", None, 0, 0, *where)

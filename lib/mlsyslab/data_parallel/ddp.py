@@ -25,6 +25,8 @@ from mlsyslab.data_parallel.reducer import Reducer, Seconds
 class DistributedDataParallel(nn.Module):
     """A module whose gradients, when `backward` returns, are the means over all ranks.
 
+    That holds as long as this object is there; without it, the module's gradients are its own again.
+
     module: the model, of the same form on every rank; every rank begins with rank 0's values.
     first_bucket_bytes, bucket_bytes: see `buckets.assign`.
     gradient_dtype: in which dtype gradients travel and are added (torch.bfloat16, say); by default their own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from weakref import finalize, ref
 
 import torch
 from torch import nn
@@ -36,8 +37,10 @@ class Reducer:
         self.running = False
         self.since = 0.0  # when the computing began that leads to the next gradient
         self._arrange()
+        me = ref(self)  # the module's parameters must not keep alive what averages them, nor call it when it has gone
         for i, parameter in enumerate(self.parameters):
-            parameter.register_post_accumulate_grad_hook(lambda _, i=i: self._arrived(i))
+            hook = parameter.register_post_accumulate_grad_hook(lambda _, i=i: me()._arrived(i))
+            finalize(self, hook.remove).atexit = False
 
     # -- a backward ---------------------------------------------------------------------------------------------------
 
