@@ -73,9 +73,9 @@ def test_the_best_spacing_holds_no_more_than_every_block():
 
 def test_a_frame_says_what_fits():
     svg = draw.needs_of("GPT-2 XL, 1.6 billion", "mixed (16 and 32 bits)", 2048, 1, 1).svg()
-    assert svg.count(">fits<") + svg.count(">too much<") == len(draw.WAYS)
+    assert svg.count("B, fits<") + svg.count("B, too much<") == len(draw.WAYS)
     svg = draw.needs_of("GPT-3, 175 billion", "mixed (16 and 32 bits)", 2048, 1, 1).svg()
-    assert svg.count(">too much<") == len(draw.WAYS)
+    assert svg.count("B, too much<") == len(draw.WAYS)
 
 
 def test_the_widget_has_a_frame_for_each_choice():

@@ -26,8 +26,8 @@ def test_curves_stand_where_their_losses_are_and_names_apart():
             assert float(point.split()[1]) == pytest.approx(picture.y((1.0, 1.01)[int(look)]), abs=0.1)
     last = [float(number) for number in paths[2][1].split("L")[-1].split()]
     assert last == pytest.approx([picture.x(80), picture.y(2.0)], abs=0.1)
-    names = sorted(float(y) for y, name in re.findall(r'y="([\d.]+)"[^>]*>(flat|also flat)<', picture.svg()))
-    assert names[1] - names[0] >= 14
+    names = dict(re.findall(r'class="p(\d)"[^>]*>([a-z ]+)<', picture.svg()))
+    assert list(names.values()) == list(curves), "each curve's name in its colour, in order"
 
 
 @pytest.mark.parametrize("curves", [{}, {"short": Curve("short", (1.0,) * 8, 1)}])

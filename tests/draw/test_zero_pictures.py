@@ -34,7 +34,7 @@ STAGES = (0, 1, 2, 3)
     (1e12, 1024, ("16 TB", "4.01 TB", "2.01 TB", "15.6 GB")), (7.5e9, 1, ("120 GB",) * 4)])
 def test_bars_say_what_the_paper_says(parameters, ranks, totals):
     picture = memory_bar(parameters, ranks).svg()
-    assert tuple(re.findall(r'class="bold"[^>]*>([\d.]+ [GT]B)<', picture)) == totals
+    assert tuple(re.findall(r'class="bold small end"[^>]*>([\d.]+ [GT]B)<', picture)) == totals
 
 
 @pytest.mark.parametrize("nbytes, said", [(1e12, "1 TB"), (31.4e9, "31.4 GB"), (2e6, "2 MB"), (1500, "1.5 kB")])

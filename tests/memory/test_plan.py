@@ -4,7 +4,7 @@ import pytest
 
 from mlsyslab.measure import peak
 from mlsyslab.memory import compute_optimal, devices_for, narayanan_days, plan, training, training_days
-from mlsyslab.model import published, training_flops
+from mlsyslab.model import parameters, published, training_flops
 
 
 def test_narayanans_days():
@@ -60,6 +60,30 @@ def test_what_is_planned_fits_and_a_gentler_plan_would_not(name, device, batch, 
             assert held(1, None) > room
     else:
         assert held(1, "full") > room >= held(1, "full") / found.split and held(1, "full") / (found.split - 1) > room
+
+
+@pytest.mark.parametrize(("name", "device", "batch", "days"), [
+    ("llama3-8b", "H200", 256, None), ("llama3-8b", "H200", 256, 60), ("llama-7b", "H100 SXM", 64, None),
+    ("gpt3-6.7b", "A100 SXM 80GB", 3, 1)])
+def test_before_a_model_is_split_its_state_is_shared_out(name, device, batch, days):
+    """Among the fewest replicas with which it fits: of 16 bytes a parameter, 12 are cut by their number."""
+    config = published(name).config
+    found = plan(config, 1e9, device, batch=batch, days=days)
+    room = 0.9 * {"H100 SXM": 80e9, "A100 SXM 80GB": 80e9, "H200": 141e9}[device]
+
+    def held(b, recompute, ranks):
+        whole = training(config, b, precision="mixed", core="fused", recompute=recompute, device="cuda").peak
+        return whole - 12 * parameters(config) * (1 - 1 / ranks)
+
+    assert found.fits and found.split == 1 and 1 < found.sharded <= found.replicas and "ZeRO" in str(found)
+    assert held(1, "full", found.sharded) <= room < held(1, "full", found.sharded - 1)
+    assert found.peak_bytes == pytest.approx(held(found.batch, found.recompute, found.sharded)) and found.peak_bytes <= room
+    assert found.replicas * found.batch * found.accumulate >= batch
+    assert days is None or found.days <= days
+
+
+def test_a_single_sequence_is_not_shared_out():
+    assert plan(published("llama3-8b").config, 1e9, "H200", batch=1).split == 2
 
 
 def test_too_slow_takes_replicas():

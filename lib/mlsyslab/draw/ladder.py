@@ -15,7 +15,8 @@ WIDTH, ROW, TOP, NAMES, BARS = 580, 25, 44, 110, 200  # px: picture, a row, abov
 def ladder(rows: Sequence[Mapping[str, Any]], title: str) -> Picture:
     """Rungs of one model, the lowest at the top: MFU as a bar; HFU as its outline, where that is more.
 
-    rows: of `mfu.Climb.measure`, or of a record.  Where no peak is known, bars are FLOP/s.
+    rows: of `mfu.Climb.measure`, or of a record.  Where no peak is known, bars are FLOP/s. A single rung without an MFU
+    (its note says why) has no bar.
     """
     if not rows:
         raise ValueError("ladder got no rungs: give it at least one row")
@@ -38,10 +39,10 @@ class _Ladder(Picture):
                           for row in rows)
         super().__init__(WIDTH, TOP + ROW * len(rows) + 4, title, f"{words}.")
         self.text(0, 14, title, "bold")
-        known = all(row.get("mfu") for row in rows if "left out" not in row)
+        known = any(row.get("mfu") for row in rows)
         self.text(NAMES, TOP - 10, "MFU" if known else "FLOP/s; no peak is known, so there is no MFU", "soft small")
         measured = [row for row in rows if "left out" not in row]
-        most = max([row["hfu"] if known else row["tflops"] for row in measured], default=1)
+        most = max([(row["hfu"] or 0) if known else row["tflops"] for row in measured], default=1)
         for i, row in enumerate(rows):
             self._rung(TOP + ROW * i, row, "mfu" if known else "tflops", BARS / most)
 
@@ -49,6 +50,9 @@ class _Ladder(Picture):
         self.text(NAMES - 8, y + 14, row["rung"], "end")
         if "left out" in row:
             self.text(NAMES, y + 14, row["left out"][:80], "soft small")
+            return
+        if row[by] is None:
+            self.text(NAMES, y + 14, f"no MFU; {told(row)}", "small")
             return
         wide = row[by] * scale
         if by == "mfu" and row["hfu"] > row["mfu"]:

@@ -1,4 +1,4 @@
-"""Curves over a linear or a logarithmic axis: they differ by colour and by dash, and carry their names at their ends."""
+"""Curves over a linear or a logarithmic axis: they differ by colour and by dash, and have their names above the plot."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 
 from mlsyslab.draw.picture import Picture, number
-from mlsyslab.draw.plot import CSS
+from mlsyslab.draw.plot import CSS, RIGHT, ROW, WIDTH, rows_of, write_names
 from mlsyslab.draw.timeline import ticks
 
-LEFT, TOP, BOTTOM = 52, 30, 42  # px round the plot
-WIDTH, HEIGHT = 560, 300  # px
+LEFT, BOTTOM, HEIGHT = 52, 42, 310  # px beside and below the plot; of the picture, without its rows of names
 
 Points = Sequence[tuple[float, float]]
 
 
 def lines(curves: Mapping[str, Points], title: str, x_name: str, y_name: str, *, x_log: bool = False, y_log: bool = False,
           x_span: tuple[float, float] | None = None, y_span: tuple[float, float] | None = None, marks: bool = False,
-          at: float | None = None, description: str = "", width: float = WIDTH, height: float = HEIGHT) -> Picture:
+          at: float | None = None, description: str = "") -> Picture:
     """Plot curves of (x, y) by name.
 
     x_log, y_log: whether an axis is logarithmic.  x_span, y_span: what the axes span, by default what the curves do (from 0
@@ -33,26 +32,26 @@ def lines(curves: Mapping[str, Points], title: str, x_name: str, y_name: str, *,
              y_span or ((min(ys) / 1.2, max(ys) * 1.2) if y_log else (min(0.0, *ys), max(ys) * 1.05)))
     ends = "; ".join(f"{name} ends at {points[-1][1]:.3g}" for name, points in curves.items())
     return _Lines(curves, title, (x_name, y_name), spans, (x_log, y_log), marks, at,
-                  description or f"{y_name} over {x_name}: {ends}.", width, height)
+                  description or f"{y_name} over {x_name}: {ends}.")
 
 
 class _Lines(Picture):
     css = CSS
 
-    def __init__(self, curves, title, names, spans, logs, marks, at, description, width, height):
-        super().__init__(width, height, title, description)
-        self.spans, self.logs = spans, logs
-        self.right = 20 + 6.4 * max(map(len, curves))
-        self.text(LEFT - 40, 14, title, "bold")
+    def __init__(self, curves, title, names, spans, logs, marks, at, description):
+        rows = ROW * rows_of([*curves])
+        super().__init__(WIDTH, HEIGHT + rows, title, description)
+        self.spans, self.logs, self.top = spans, logs, 46 + rows
+        self.text(8, 14, title, "bold")
+        write_names(self, {name: look for look, name in enumerate(curves)}, 34)
         self._axes(*names)
         if at is not None:
-            self._add("path", "update", d=f"M{number(self.x(at))} {TOP}V{number(self.height - BOTTOM)}")
+            self._add("path", "update", d=f"M{number(self.x(at))} {self.top}V{number(self.height - BOTTOM)}")
         for look, points in enumerate(curves.values()):
             d = "L".join(f"{number(self.x(x))} {number(self.y(y))}" for x, y in points)
             self._add("path", f"curve c{look}", d=f"M{d}")
             for x, y in points if marks else ():
                 self.circle(self.x(x), self.y(y), 3, f"p{look}")
-        self._names({name: points[-1][1] for name, points in curves.items()})
 
     def _place(self, value: float, axis: int) -> float:
         """Where a value lies on an axis, 0 … 1."""
@@ -61,21 +60,21 @@ class _Lines(Picture):
         return math.log(value / low) / math.log(high / low) if self.logs[axis] else (value - low) / (high - low)
 
     def x(self, value: float) -> float:
-        return LEFT + (self.width - LEFT - self.right) * self._place(value, 0)
+        return LEFT + (self.width - LEFT - RIGHT) * self._place(value, 0)
 
     def y(self, value: float) -> float:
-        return self.height - BOTTOM - (self.height - TOP - BOTTOM) * self._place(value, 1)
+        return self.height - BOTTOM - (self.height - self.top - BOTTOM) * self._place(value, 1)
 
     def _axes(self, x_name: str, y_name: str) -> None:
-        bottom, right = self.height - BOTTOM, self.width - self.right
+        bottom, right = self.height - BOTTOM, self.width - RIGHT
         for tick in self._ticks(0):
-            self.line(self.x(tick), TOP, self.x(tick), bottom, "grid")
+            self.line(self.x(tick), self.top, self.x(tick), bottom, "grid")
             self.text(self.x(tick), bottom + 16, short(tick), "soft small mid")
         for tick in self._ticks(1):
             self.line(LEFT, self.y(tick), right, self.y(tick), "grid")
             self.text(LEFT - 7, self.y(tick) + 4, short(tick), "soft small end")
         self.text((LEFT + right) / 2, bottom + 36, x_name, "soft mid")
-        self.text(self.width - 6, 14, y_name, "soft end")
+        self.text(8, self.top - 10, y_name, "soft")
 
     def _ticks(self, axis: int) -> list[float]:
         low, high = self.spans[axis]
@@ -85,14 +84,6 @@ class _Lines(Picture):
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         factors = (1,) if high / low > 1e3 else (1, 2, 5)
         return [f * 10.0**power for power in powers for f in factors if low <= f * 10.0**power <= high]
-
-    def _names(self, ends: Mapping[str, float]) -> None:
-        """Each curve's name at its end, moved apart where they would meet."""
-        last, wanted = -math.inf, sorted((self.y(y), look, name) for look, (name, y) in enumerate(ends.items()))
-        low = self.height - BOTTOM - 15 * (len(wanted) - 1)
-        for k, (y, look, name) in enumerate(wanted):
-            last = max(min(y, low + 15 * k), last + 15)
-            self.text(self.width - self.right + 8, last + 4, name, f"p{look}")
 
 
 def short(value: float) -> str:

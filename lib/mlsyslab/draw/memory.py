@@ -144,7 +144,7 @@ PRECISIONS = {"mixed (16 and 32 bits)": "mixed", "32 bits": "fp32"}
 DEVICE = 80e9  # bytes of the device that a bar is measured by
 SPARE = 0.06  # share of it that isn't the program's: context, libraries, fragments
 
-BAR, PITCH, BARS_LEFT, BARS_RIGHT, BARS_TOP = 24, 33, 136, 92, 46  # px
+BAR, PITCH, BARS_LEFT, BARS_RIGHT, BARS_TOP = 24, 37, 136, 24, 46  # px
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,9 @@ class _Bars(Picture):
         legend(self, self.height - 6, BARS_LEFT - 40)
 
     def _bar(self, y: float, name: str, held: Mapping[str, float], total: float) -> None:
-        self.text(BARS_LEFT - 8, y + 16, name, "end")
+        fits = "fits" if total <= DEVICE * (1 - SPARE) else "too much"
+        self.text(BARS_LEFT - 8, y + 9, name, "end")  # the sum beside it, in sight on a phone whatever the bar's length
+        self.text(BARS_LEFT - 8, y + 24, f"{size_of(total)}, {fits}", "bold small end")
         x = float(BARS_LEFT)
         for kind, colour in KINDS.items():
             wide = held[kind] * self.scale
@@ -259,8 +261,6 @@ class _Bars(Picture):
             if wide > 54:
                 self.text(x + wide / 2, y + 16, size_of(held[kind]), "small mid")
             x += wide
-        self.text(x + 6, y + 11, size_of(total), "bold")
-        self.text(x + 6, y + 24, "fits" if total <= DEVICE * (1 - SPARE) else "too much", "soft small")
 
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------

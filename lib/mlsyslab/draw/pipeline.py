@@ -149,7 +149,11 @@ class _Timetable(Picture):
         self.text(LEFT, top + 16, name, "bold")
         unit, unit_name = self.unit
         facts = f"time {trace.time / unit:.4g} {unit_name}, bubble {100 * trace.bubble:.1f} %"
-        self.text(self.width - self.right, top + 16, facts, "soft small end")
+        after = LEFT + 8.2 * len(name) + 12  # beside the name, where a phone shows it, if there is room
+        if after + 6.4 * len(facts) < self.width - self.right:
+            self.text(after, top + 16, facts, "soft small")
+        else:
+            self.text(self.width - self.right, top + 16, facts, "soft small end")
         if self.memory:
             self.text(self.width - 6, top + 16, "peak", "soft small end")
 

@@ -1,12 +1,12 @@
 """Curves on two logarithmic axes: bytes to the right, seconds upwards, the usual picture of what communication costs.
 
-Curves differ by colour and by dash, and carry their names at their ends.
+Curves differ by colour and by dash. Their names stand above the plot, where a phone shows them too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from mlsyslab.draw.picture import STYLE, Picture, number
@@ -15,10 +15,11 @@ from mlsyslab.draw.timeline import unit_of
 #: Colour, shade (both named as in `picture`) and dash of the first, second, … curve.
 LINES = (("send-edge", "send", "none"), ("mark-edge", "mark", "7 3"), ("compute-edge", "compute", "2 3"),
          ("combine-edge", "combine", "10 3 2 3"), ("soft", "quiet", "4 2"))
-LEFT, RIGHT, TOP, BOTTOM = 54, 92, 30, 42  # px round the plot
-WIDTH = 550  # px
+LEFT, RIGHT, BOTTOM = 54, 14, 42  # px round the plot
+WIDTH = 428  # px, of which a phone has room for three quarters: the least that a picture shrinks to
+ROW, SAMPLE = 18, 26  # px: a row of names, and the piece of a curve beside each
 
-CSS = (STYLE + ".mls .curve{fill:none;stroke-width:2.2}.mls .grid{stroke:var(--rule);stroke-width:.7}"
+CSS = (STYLE + ".mls .curve,.mls .key{fill:none;stroke-width:2.2}.mls .grid{stroke:var(--rule);stroke-width:.7}"
        ".mls .won{stroke:none;fill-opacity:.5}"
        + "".join(f".mls .c{i}{{stroke:var(--{colour});stroke-dasharray:{dash}}}"
                  f".mls .p{i}{{fill:var(--{colour});stroke:none}}.mls text.p{i}{{fill:var(--{colour})}}"
@@ -33,6 +34,34 @@ class Curve:
     at: Sequence[tuple[float, float]]
     points: bool = False
     look: int | None = None  # which of LINES; by default its place among the curves
+
+
+def named(names: Sequence[str]) -> list[tuple[int, float]]:
+    """Row and x of each name, with a sample of its curve before it, in rows as wide as a plot."""
+    found, row, x = [], 0, 8.0
+    for name in names:
+        wide = SAMPLE + 7.2 * len(name) + 12
+        if found and x + wide > WIDTH + 12:
+            row, x = row + 1, 8.0
+        found.append((row, x))
+        x += wide
+    return found
+
+
+def rows_of(names: Sequence[str]) -> int:
+    """Rows that these names take."""
+    return 1 + named(names)[-1][0] if names else 0
+
+
+def write_names(picture: Picture, looks: Mapping[str, int], y: float, points: Container[str] = ()) -> None:
+    """Write the names of curves, each behind a sample of its look, from `y` down.  points: names of those without a line."""
+    for (name, look), (row, x) in zip(looks.items(), named([*looks]), strict=True):
+        middle = y + ROW * row
+        if name in points:
+            picture.circle(x + (SAMPLE - 6) / 2, middle - 4, 3.6, f"p{look}")
+        else:
+            picture._add("path", f"key c{look}", d=f"M{number(x)} {number(middle - 4)}h{SAMPLE - 6}")
+        picture.text(x + SAMPLE, middle, name, f"p{look}")
 
 
 def loglog(curves: Sequence[Curve], title: str, description: str = "", *, height: float = 340,
@@ -51,9 +80,11 @@ class _LogLog(Picture):
     css = CSS
 
     def __init__(self, curves, title, description, height, x_name, limits):
-        super().__init__(WIDTH, height, title, description or title)
         if not curves or any(not curve.at for curve in curves):
             raise ValueError("loglog needs at least one curve, and at least one point in each")
+        names = ROW * rows_of([curve.name for curve in curves if curve.name])
+        self.top = names + 22
+        super().__init__(WIDTH, height + names, title, description or title)
         self.curves = [(curve, i if curve.look is None else curve.look) for i, curve in enumerate(curves)]
         self.x_name = x_name
         ns = [n for curve in curves for n, _ in curve.at]
@@ -66,16 +97,16 @@ class _LogLog(Picture):
 
     def y(self, t: float) -> float:
         share = math.log(max(t, self.ts[0]) / self.ts[0]) / math.log(self.ts[1] / self.ts[0])
-        return self.height - BOTTOM - share * (self.height - TOP - BOTTOM)
+        return self.height - BOTTOM - share * (self.height - self.top - BOTTOM)
 
     def draw(self, won) -> Picture:
         bottom, right = self.height - BOTTOM, self.width - RIGHT
         for first, last, look, name in won:
             x1, x2 = self.x(max(first, self.ns[0])), self.x(min(last, self.ns[1]))
             if x2 > x1:
-                self.rect(x1, TOP, x2 - x1, bottom - TOP, f"won w{look}", round=0)
+                self.rect(x1, self.top, x2 - x1, bottom - self.top, f"won w{look}", round=0)
                 if x2 - x1 > 6.5 * len(name):
-                    self.text((x1 + x2) / 2, TOP - 6, name, f"small mid bold p{look}")
+                    self.text((x1 + x2) / 2, self.top - 6, name, f"small mid bold p{look}")
         self._axes(bottom, right)
         for curve, look in self.curves:
             if curve.points:
@@ -84,28 +115,21 @@ class _LogLog(Picture):
             else:
                 d = "L".join(f"{number(self.x(n))} {number(self.y(t))}" for n, t in curve.at if t > 0)
                 self._add("path", f"curve c{look}", d=f"M{d}")
-        self._names(right)
+        write_names(self, {curve.name: look for curve, look in self.curves if curve.name}, 14,
+                    [curve.name for curve, _ in self.curves if curve.points])
         return self
 
     def _axes(self, bottom: float, right: float) -> None:
         every = 10 if self.ns[1] / self.ns[0] > 2**12 else 5 if self.ns[1] / self.ns[0] > 2**8 else 2
         first = math.ceil(math.log2(self.ns[0]) / every - 1e-9) * every
         for power in range(first, int(math.log2(self.ns[1]) + 1e-9) + 1, every):
-            self.line(self.x(2**power), TOP, self.x(2**power), bottom, "grid")
+            self.line(self.x(2**power), self.top, self.x(2**power), bottom, "grid")
             self.text(self.x(2**power), bottom + 16, size_of(2**power), "soft small mid")
         for t in ticks(*self.ts):
             self.line(LEFT, self.y(t), right, self.y(t), "grid")
             self.text(LEFT - 7, self.y(t) + 4, time_of(t), "soft small end")
         self.text((LEFT + right) / 2, bottom + 36, self.x_name, "soft mid")
-        self.text(LEFT, TOP - 18, "time", "soft mid")
-
-    def _names(self, right: float) -> None:
-        """Each curve's name at its end, moved apart where they would meet."""
-        wanted = sorted((self.y(curve.at[-1][1]), curve.name, look) for curve, look in self.curves if curve.name)
-        last = -math.inf
-        for y, name, look in wanted:
-            last = max(y, last + 15)
-            self.text(right + 8, last + 4, name, f"p{look}")
+        self.text(LEFT - 7, self.top - 6, "time", "soft small end")
 
 
 def ticks(least: float, most: float) -> list[float]:

@@ -156,7 +156,7 @@ def roofs(names: Sequence[str] = ("V100", "A100", "H100", "B200")) -> Picture:
         picture.roof(of, top, "roof" if of is found[-1] else "older")
     for name, top, at in zip(names, tops, ridges, strict=True):
         picture.circle(picture.x(at), picture.y(top), 4, "point")
-        picture.text(WIDTH - RIGHT, picture.y(top) - 6, f"{name}, ridge {at:.0f}", "small end")
+        picture.text(picture.x(at) + 8, picture.y(top) - 6, f"{name}, ridge {at:.0f}", "small")
     return picture
 
 

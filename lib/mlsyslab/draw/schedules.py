@@ -83,7 +83,7 @@ FORMS = (
     ("asynchronous", r"bubble $\to 0$", r"$m \to \infty$"),
 )
 #: Of asynchronous schedules: how many updates late the weights of a gradient are, on rank r.
-STALENESS = {"AMPNet": "mixed", "PipeMare": r"$2(p-r)-1$, corrected", "PipeDream": r"$p-1-r$", "PipeDream-2BW": "1"}
+STALENESS = {"AMPNet": "mixed", "PipeMare": r"$2(p-1-r)$, corrected", "PipeDream": r"$p-1-r$", "PipeDream-2BW": "1"}
 #: How many steps of m microbatches the table gives to schedules that don't drain after one.
 STEPS = 32
 

@@ -31,7 +31,7 @@ SIZES = {"1.5 billion": 1.5e9, "7.5 billion": 7.5e9, "30 billion": 30e9, "128 bi
 RANKS = (1, 4, 16, 64, 256, 1024)
 DEVICE = 80e9  # bytes of the device that a bar is measured by
 
-WIDTH, LEFT, RIGHT = 700, 122, 92  # px: of a picture of bars, and beside them
+WIDTH, LEFT, RIGHT = 660, 122, 24  # px: of a picture of bars, and beside them
 BAR, PITCH, TOP = 26, 40, 40  # px: a bar, from bar to bar, above the first
 
 
@@ -66,8 +66,9 @@ class _Bars(Picture):
     css = STYLE + ".mls .limit{stroke:var(--ink);stroke-width:1.4;stroke-dasharray:5 3}"
 
     def bar(self, y: float, name: str, memory: zero.Memory, scale: float) -> None:
-        """One stage: three parts, each from where the one before it ends, and their sum."""
-        self.text(LEFT - 8, y + BAR / 2 + 4, name, "end")
+        """One stage with its sum, in sight on a phone whatever the bar's length; three parts, one after the other."""
+        self.text(LEFT - 8, y + BAR / 2 - 3, name, "end")
+        self.text(LEFT - 8, y + BAR / 2 + 12, size_of(memory.total), "bold small end")
         x = float(LEFT)
         for kind, classes in KINDS.items():
             nbytes = getattr(memory, kind)
@@ -76,7 +77,6 @@ class _Bars(Picture):
             if nbytes * scale > 60:
                 self.text(x + nbytes * scale / 2, y + BAR / 2 + 4, size_of(nbytes), "small mid")
             x += nbytes * scale
-        self.text(x + 6, y + BAR / 2 + 4, size_of(memory.total), "bold")
 
     def device(self, x: float, bottom: float) -> None:
         """Where a device of `DEVICE` bytes ends, if that is in sight."""
