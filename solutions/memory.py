@@ -241,8 +241,8 @@ def backward(W, x, y, gradient):
 # through it; let its inside go.
 #
 # The rule: at no time may there be more than the checkpoints, the inside of one segment, and a few tensors on their way. And
-# nothing is computed more than twice. A name that still stands for a tensor keeps it: `del`, or a function that ends, lets
-# it go.
+# nothing is computed more than twice. The distance of the checkpoints is the k that is given, even where another one would
+# hold less. A name that still stands for a tensor keeps it: `del`, or a function that ends, lets it go.
 
 # %% nbgrader={"grade_id": "checkpointed", "solution": true}
 def checkpointed(weights, x, gradient, k):

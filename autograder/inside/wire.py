@@ -14,8 +14,10 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy
@@ -141,10 +143,16 @@ class _Writer:
         if kind is int:
             return ExtType(INTEGER, hex(value).encode()) if value.bit_length() < 4 * LONGEST_INTEGER else \
                 self._opaque("int", f"an integer of {value.bit_length():,} bits")
+        if isinstance(value, str):  # NumPy's among them
+            return str.__str__(value)
         if not isinstance(value, numpy.generic):
-            for base in (bool, int, float, str, list, dict):
+            for base in (bool, int, float, list, dict):
                 if isinstance(value, base):
-                    return base.__str__(value) if base is str else base(value)
+                    return base(value)
+        if kind is range and abs(value.stop - value.start) <= LONGEST:
+            value = tuple(value)
+        if kind is Fraction and abs(value) < sys.float_info.max:
+            return float(value)
         if isinstance(value, (tuple, set, frozenset)):
             return ExtType(TUPLE if isinstance(value, tuple) else SET, self.packed(list(value)))
         if isinstance(value, complex):

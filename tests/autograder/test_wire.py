@@ -1,7 +1,9 @@
 """What travels between judge and sandbox arrives as it was, or not at all."""
 
 import itertools
+from fractions import Fraction
 
+import numpy
 import pytest
 import torch
 
@@ -43,6 +45,20 @@ def test_a_tensor_arrives_as_it_was(dtype):
         assert isinstance(flat, list) or flat is tensor
         if isinstance(flat, list):
             assert same(wire.tensor_of(*through_a_stream(flat)), tensor)
+
+
+@pytest.mark.parametrize("value, arrives", [
+    (range(2, 5), (2, 3, 4)), (range(5, 0, -2), (5, 3, 1)), (Fraction(1, 4), 0.25), (numpy.str_("compute"), "compute"),
+    (numpy.array(["memory", "compute"])[1], "compute"), ([numpy.int64(3), {"a": range(1)}], [numpy.int64(3), {"a": (0,)}])])
+def test_plain_data_of_other_types_arrives_as_plain_data(value, arrives):
+    """What a check accepts in a notebook, it accepts in grading."""
+    back = through_a_stream(value)
+    assert back == arrives and type(back) is type(arrives)
+
+
+@pytest.mark.parametrize("value", [range(10**30), range(0, -10**9, -1), Fraction(10**400), Fraction(-10**400, 3), lambda: 0])
+def test_what_would_be_too_large_has_a_name_and_no_more(value):
+    assert isinstance(through_a_stream(value), wire.Opaque)
 
 
 def test_most_tensors_that_ranks_send_are_written_plainly():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import torch
 from known_wrong import KnownWrong
@@ -792,6 +793,11 @@ def crossover_of_one_message(p, alpha, beta, gamma):
     return alpha / beta
 
 
+@wrong("crossover", "came as 6")
+def crossover_in_fractions(p, alpha, beta, gamma):
+    return Fraction(6)
+
+
 @wrong("fast_all_reduce", 'is "mst" taken too rarely, or never?')
 def fast_always_ring(comm, tensor, op):
     return collectives.all_reduce(comm, tensor, op, algorithm="ring")
@@ -818,6 +824,11 @@ def fast_counts_elements(comm, tensor, op):
 def fast_the_wrong_way_round(comm, tensor, op):
     way = "ring" if tensor.nbytes < threshold(comm) else "mst"
     return collectives.all_reduce(comm, tensor, op, algorithm=way)
+
+
+@wrong("fast_all_reduce", "is `op` used?")
+def fast_only_sums(comm, tensor, op):
+    return collectives.all_reduce(comm, tensor, algorithm="mst" if tensor.nbytes < threshold(comm) else "ring")
 
 
 @wrong("fast_all_reduce", "Every rank has to come to the same choice")
@@ -866,6 +877,16 @@ def cycle_last(p):
 @wrong("deadlock_cycle", "expected a list of ranks")
 def cycle_as_text(p):
     return f"rank {p - 2} and rank {p - 1}"
+
+
+@wrong("deadlock_cycle", "expected a list of ranks")
+def cycle_of_fractions(p):
+    return [p - 2.0, p - 1.0]
+
+
+@wrong("deadlock_cycle", "returned [0, 1, 2, 3]; where p = 4")
+def cycle_in_a_range(p):
+    return range(p)
 
 
 @wrong("deadlock_cycle", "right for world size 4 only")

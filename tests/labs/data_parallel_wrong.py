@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
+import numpy as np
 import torch
 from known_wrong import KnownWrong
 
@@ -231,6 +233,26 @@ def finish_times_by_iteration(seconds, s):
     return [list(row) for row in zip(*ends_of(seconds, s, s + 1), strict=True)]
 
 
+@wrong("finish_times", "ndarray, [[")
+def finish_times_in_an_array(seconds, s):
+    return np.array(ends_of(seconds, s, s + 1))
+
+
+@wrong("finish_times", "a list of lists with a Tensor in them")
+def finish_times_of_tensors(seconds, s):
+    return [[torch.tensor(end) for end in row] for row in ends_of(seconds, s, s + 1)]
+
+
+@wrong("finish_times", "a list with a Tensor in it")
+def finish_times_in_tensors(seconds, s):
+    return [torch.tensor(row) for row in ends_of(seconds, s, s + 1)]
+
+
+@wrong("finish_times", "nobody waits for anybody")
+def finish_times_in_fractions(seconds, s):
+    return [[Fraction(end) for end in row] for row in ends_of(seconds, s, math.inf)]
+
+
 @wrong("finish_times", "cannot convert float infinity to integer")
 def finish_times_without_infinity(seconds, s):
     return ends_of(seconds, int(s), s + 1)
@@ -385,6 +407,18 @@ def apply_and_refuse(weight, applied, messages):
     return serve(weight, applied, messages, lambda number, last: number == last + 1, lambda number, last: number > last + 1)
 
 
+@wrong("apply_once", "weight came as float32 of shape")
+def apply_in_float32(weight, applied, messages):
+    weight, applied, answers = serve(weight, applied, messages, lambda number, last: number == last + 1)
+    return weight.float(), applied, answers
+
+
+@wrong("apply_once", "applied came as [2, 2]")
+def apply_and_count(weight, applied, messages):
+    weight, applied, answers = serve(weight, applied, messages, lambda number, last: number == last + 1)
+    return weight, [last + 1 for last in applied], answers
+
+
 @wrong("apply_once", "expected three things")
 def apply_weight_only(weight, applied, messages):
     return serve(weight, applied, messages, lambda number, last: number == last + 1)[0]
@@ -421,6 +455,16 @@ def seconds_of_whole_servers(way, W, S, n, beta):
 @wrong("sync_seconds", "the pushes of all workers")
 def seconds_of_a_worker(way, W, S, n, beta):
     return 2 * n * beta if way == "server" else right_seconds(way, W, S, n, beta)
+
+
+@wrong("sync_seconds", "W/S needn't be whole")
+def seconds_rounded_down(way, W, S, n, beta):
+    return 2 * n * beta * max(1, W // S) if way == "server" else right_seconds(way, W, S, n, beta)
+
+
+@wrong("sync_seconds", "W/S needn't be whole")
+def seconds_rounded_up(way, W, S, n, beta):
+    return 2 * n * beta * -(-W // S) if way == "server" else right_seconds(way, W, S, n, beta)
 
 
 @wrong("sync_seconds", "needs no link for that worker")
@@ -709,6 +753,23 @@ def reduce_on_rank_0(comm, parameters, gradients, buckets):
     return reduced(comm, parameters, gradients, buckets, by_rank_0)
 
 
+@wrong("reduce_buckets", "reduce them in the order of `buckets`")
+def reduce_the_last_bucket_first(comm, parameters, gradients, buckets):
+    return reduced(comm, parameters, gradients, buckets[::-1], lambda flat: collectives.all_reduce(comm, flat, op="mean"))
+
+
+@wrong("reduce_buckets", "sent buckets 2, 1 and 0")
+def reduce_sorted_buckets(comm, parameters, gradients, buckets):
+    return reduced(comm, parameters, gradients, sorted(buckets, key=min),
+                   lambda flat: collectives.all_reduce(comm, flat / comm.size))
+
+
+@wrong("reduce_buckets", "torch.zeros makes float32")
+def reduce_zeros_of_float32(comm, parameters, gradients, buckets):
+    own = [torch.zeros(p.shape) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
+    return reduced(comm, parameters, own, buckets, lambda flat: collectives.all_reduce(comm, flat, op="mean"))
+
+
 @wrong("reduce_buckets", "expected a list of 12 tensors")
 def reduce_by_name(comm, parameters, gradients, buckets):
     return dict(enumerate(reduce_nothing(comm, parameters, gradients, buckets)))
@@ -758,6 +819,21 @@ def seconds_of_the_longer(seconds, sizes, buckets, a, b):
 @wrong("step_seconds", "when its last gradient is there, not its first")
 def seconds_from_the_first_gradient(seconds, sizes, buckets, a, b):
     return timed(buckets, lambda bucket: sum(seconds[max(bucket):]), cost_of(sizes, a, b))
+
+
+@wrong("step_seconds", "The numbers in a bucket come in any order")
+def seconds_from_the_last_listed(seconds, sizes, buckets, a, b):
+    return timed(buckets, lambda bucket: sum(seconds[bucket[-1]:]), cost_of(sizes, a, b))
+
+
+@wrong("step_seconds", "seconds of the parameters before the bucket")
+def seconds_before_the_bucket(seconds, sizes, buckets, a, b):
+    return timed(buckets, lambda bucket: sum(seconds[:min(bucket)]), cost_of(sizes, a, b))
+
+
+@wrong("step_seconds", "when its last gradient is there, not its first")
+def seconds_in_fractions(seconds, sizes, buckets, a, b):
+    return Fraction(timed(buckets, lambda bucket: sum(seconds[max(bucket):]), cost_of(sizes, a, b)))
 
 
 @wrong("step_seconds", "which begins with the last parameter")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from known_wrong import KnownWrong
 
@@ -414,6 +415,54 @@ def checkpointed_every_layer(weights, x, gradient, k):
     return gradients
 
 
+def checkpointed(weights, x, gradient, k):
+    """The right way."""
+    segments, gradients = segments_of(weights, k), []
+    inputs = inputs_of(segments, x)
+    for segment in reversed(segments):
+        gradient, found = back(segment, through(segment, inputs.pop()), gradient)
+        gradients = found + gradients
+    return gradients
+
+
+@wrong("checkpointed", "keep no x but the checkpoints, one every 2 layers")
+def checkpointed_too_often(weights, x, gradient, k):
+    return checkpointed(weights, x, gradient, max(1, k - 1))
+
+
+@wrong("checkpointed", "Is the distance of the checkpoints the `k` that is given?")
+def checkpointed_too_seldom(weights, x, gradient, k):
+    return checkpointed(weights, x, gradient, min(len(weights), k + 1))
+
+
+@wrong("checkpointed", "Is the distance of the checkpoints the `k` that is given?")
+def checkpointed_every_four_layers(weights, x, gradient, k):
+    return checkpointed(weights, x, gradient, min(len(weights), 4))
+
+
+@wrong("checkpointed", "Is the distance of the checkpoints the `k` that is given?")
+def checkpointed_by_the_root(weights, x, gradient, k):
+    return checkpointed(weights, x, gradient, round(math.sqrt(len(weights))))
+
+
+@wrong("checkpointed", "Is the distance of the checkpoints the `k` that is given?")
+def checkpointed_every_few_layers(weights, x, gradient, k):
+    return checkpointed(weights, x, gradient, min(k, 12))
+
+
+@wrong("checkpointed", "what else holds is not seen")
+def checkpointed_nothing_in_numpy(weights, x, gradient, k):
+    xs, weights, found = [x.numpy()], [W.numpy() for W in weights], []
+    for W in weights:
+        xs.append(np.tanh(xs[-1] @ W))
+    g = gradient.numpy()
+    for W in reversed(weights):
+        inner = g * (1 - xs.pop()**2)
+        found.insert(0, torch.from_numpy(xs[-1].T @ inner))
+        g = inner @ W.T
+    return found
+
+
 @wrong("checkpointed", "not at x_0")
 def checkpointed_from_the_start(weights, x, gradient, k):
     gradients = []
@@ -571,6 +620,26 @@ def step_scaled(master, gradient, *rest):
 @wrong("scaled_step", "divided by the scale in float16")
 def step_unscaled_in_float16(master, gradient, scale, *rest):
     return step(master, gradient, scale, *rest, true=(gradient / scale).float())
+
+
+@wrong("scaled_step", "lr times the gradient is computed in float16")
+def step_with_the_rate_in_float16(master, gradient, scale, good, lr, *rest):
+    return step(master, gradient, scale, good, lr, *rest, true=(lr * gradient).float() / scale / lr)
+
+
+@wrong("scaled_step", "Is that asked of each of them?")
+def step_that_looks_at_the_sum(master, gradient, *rest):
+    return step(master, gradient, *rest, finite=gradient.sum().isfinite())
+
+
+@wrong("scaled_step", "Is that asked of each of them?")
+def step_that_looks_at_the_sum_of_squares(master, gradient, *rest):
+    return step(master, gradient, *rest, finite=(gradient * gradient).sum().isfinite())
+
+
+@wrong("scaled_step", "the largest number is 65504")
+def step_that_stops_at_the_largest_number(master, gradient, *rest):
+    return step(master, gradient, *rest, finite=gradient.abs().max() < 65504)
 
 
 @wrong("scaled_step", "infinite or NaN there is no update")

@@ -314,13 +314,13 @@ def roofline_of_the_library(m, n, p, item, peak, bandwidth):
 
 
 def logged(log, flops_per_token, peak, devices, warm_up, *, again=True, from_step=False, middle=statistics.median, lost=True,
-           twice=False, redone=True, first_step=False, to_step=False, of_steps=False, equal=False):
+           twice=False, redone=True, first_step=False, to_step=False, of_steps=False, equal=False, more=0, unique=False):
     """The right answer, but for what is given."""
     lines = [(float(at), text) for at, text in re.findall(r"^\[ *([\d.]+)\] (.*)$", log, re.MULTILINE)]
     done, rates, since, before, marks, alone = [], [], 0, lines[0][0], [], 0.0
     for at, text in lines:
         if restart := re.match(r"restart from step (\d+)", text):
-            kept = [one for one in done if one[0] <= int(restart[1])]
+            kept = [one for one in done if one[0] <= int(restart[1]) + more]
             if not lost:
                 rates = [rate for rate in rates if rate[0] <= int(restart[1])]
             done = done if twice or not redone else kept
@@ -338,7 +338,7 @@ def logged(log, flops_per_token, peak, devices, warm_up, *, again=True, from_ste
         before = at
     stepped = [at for at, text in lines if text.startswith("step")]
     start, end = stepped[0] if first_step else lines[0][0], stepped[-1] if to_step else lines[-1][0]
-    if not redone:
+    if unique or not redone:
         done = list(dict(done).items())
     tokens = len(done) * done[0][1] if equal else sum(tokens for _, tokens in done)
     unit = flops_per_token / devices / peak
@@ -384,6 +384,22 @@ def log_mfu_counting_lost_work(*given):
 @wrong("log_mfu", "lost and never done again")
 def log_mfu_by_the_number_of_the_step(*given):
     return logged(*given, redone=False)
+
+
+@wrong("log_mfu", "keeps the steps up to r")
+def log_mfu_keeping_one_too_few(*given):
+    return logged(*given, more=-1)
+
+
+@wrong("log_mfu", "keeps the steps up to r")
+def log_mfu_keeping_one_too_many(*given):
+    return logged(*given, more=1)
+
+
+@wrong("log_mfu", "keeps the steps up to r")
+def log_mfu_keeping_one_that_is_done_again(*given):
+    """By its number, so that only a step that is never done again tells."""
+    return logged(*given, more=1, unique=True)
 
 
 @wrong("log_mfu", "the first step takes time, too")
@@ -585,9 +601,9 @@ def utilizations_at_the_peak(L, layer, core, output, full, selective, seconds, p
 # -- 8. measuring -----------------------------------------------------------------------------------------------------
 
 
-def timed(n, dtype, device, warm_up, repeat, *, clock=time.perf_counter, unit=1.0):
-    """A right way."""
-    a, b = torch.randn(n, n, device=device).to(dtype), torch.randn(n, n, device=device).to(dtype)
+def timed(n, dtype, device, warm_up, repeat, *, clock=time.perf_counter, unit=1.0, pair=None):
+    """A right way, with the matrices of `pair`, if given."""
+    a, b = pair or [torch.randn(n, n, device=device).to(dtype) for _ in range(2)]
     for _ in range(warm_up):
         a @ b
     times = []
@@ -653,6 +669,11 @@ def product_seconds_of_nothing(n, dtype, device, warm_up, repeat):
 @wrong("product_seconds", "are `n` and `dtype` used?")
 def product_seconds_of_default_numbers(n, dtype, device, warm_up, repeat):
     return timed(n, torch.float32, device, warm_up, repeat)
+
+
+@wrong("product_seconds", "are there two matrices?")
+def product_seconds_of_a_square(n, dtype, device, warm_up, repeat):
+    return timed(n, dtype, device, warm_up, repeat, pair=[torch.randn(n, n, dtype=dtype, device=device)] * 2)
 
 
 @wrong("product_seconds", "one of torch's")

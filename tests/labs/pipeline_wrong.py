@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from itertools import combinations
 
 import torch
@@ -669,6 +670,17 @@ def partition_bottleneck_only(times, p):
     return max(sum(times[sum(sizes[:s]):sum(sizes[:s + 1])]) for s in range(p))
 
 
+@wrong("partition", "It is the slowest stage alone that counts")
+def partition_by_least_squares(times, p):
+    n = len(times)
+    best = {(0, 0): (0.0, [])}
+    for k in range(1, p + 1):
+        for j in range(k, n + 1):
+            best[k, j] = min((best[k - 1, i][0] + sum(times[i:j])**2, [*best[k - 1, i][1], j - i])
+                             for i in range(k - 1, j) if (k - 1, i) in best)
+    return best[p, n][1]
+
+
 @wrong("partition", "if the last layer cost nothing")
 def partition_without_the_last(times, p):
     return dynamic([*times[:-1], 0.0], p)
@@ -812,7 +824,7 @@ def run_mean_of_means(comm, row, weight, inputs, targets):
     return executor(comm, row, weight, inputs, targets, begin=lambda y, t: (y - t) / len(t) / len(targets))
 
 
-@wrong("run_rank", "divide by 16 where it begins")
+@wrong("run_rank", "divide by 32 where it begins")
 def run_without_scale(comm, row, weight, inputs, targets):
     return executor(comm, row, weight, inputs, targets, begin=lambda y, t: y - t)
 
@@ -857,6 +869,71 @@ def run_sign(comm, row, weight, inputs, targets):
 def run_twice(comm, row, weight, inputs, targets):
     N = sum(map(len, targets))
     return executor(comm, row, weight, inputs, targets, begin=lambda y, t: 2 * (y - t) / N)
+
+
+@wrong("run_rank", "That is half the gradient")
+def run_half(comm, row, weight, inputs, targets):
+    N = sum(map(len, targets))
+    return executor(comm, row, weight, inputs, targets, begin=lambda y, t: (y - t) / 2 / N)
+
+
+@wrong("run_rank", "how many microbatches there are")
+def run_by_microbatches(comm, row, weight, inputs, targets):
+    return executor(comm, row, weight, inputs, targets, begin=lambda y, t: (y - t) / len(targets))
+
+
+@wrong("run_rank", "how many numbers the targets have")
+def run_by_numbers(comm, row, weight, inputs, targets):
+    N = sum(map(torch.numel, targets))
+    return executor(comm, row, weight, inputs, targets, begin=lambda y, t: (y - t) / N)
+
+
+@wrong("run_rank", "as long as the first")
+def run_equal_microbatches(comm, row, weight, inputs, targets):
+    N = len(targets) * len(targets[0])
+    return executor(comm, row, weight, inputs, targets, begin=lambda y, t: (y - t) / N)
+
+
+@wrong("run_rank", "rank 0 never waited for 8 of its 8 sends")
+def run_without_waiting(comm, row, weight, inputs, targets):
+    return executor(comm, row, weight, inputs, targets, wait=False)
+
+
+@wrong("run_rank", "rank 0 never waited for 7 of its 8 sends")
+def run_waits_for_the_last_send(comm, row, weight, inputs, targets):
+    sends = []
+
+    def send(tensor, to):
+        sends[:] = [comm.isend(tensor, to)]
+
+    total = executor(comm, row, weight, inputs, targets, send=send)
+    comm.wait_all(sends)
+    return total
+
+
+@wrong("run_rank", "0F0 took 0 s on the clock; every action takes one second")
+def run_without_seconds(comm, row, weight, inputs, targets):
+    return executor(comm, row, weight, inputs, targets, work=lambda text: comm.work(text))
+
+
+@wrong("run_rank", "0F0 took 0.5 s on the clock")
+def run_too_fast(comm, row, weight, inputs, targets):
+    return executor(comm, row, weight, inputs, targets, work=lambda text: comm.work(text, seconds=0.5))
+
+
+@wrong("run_rank", "0F0 took 2 s on the clock")
+def run_too_slow(comm, row, weight, inputs, targets):
+    return executor(comm, row, weight, inputs, targets, work=lambda text: comm.work(text, seconds=2.0))
+
+
+@wrong("run_rank", "Receive before `with comm.work(…)`, and send after it")
+def run_messages_inside(comm, row, weight, inputs, targets):
+    def within():
+        for text in row:
+            with comm.work(text, seconds=1.0):
+                yield text
+
+    return executor(comm, within(), weight, inputs, targets, work=lambda text: nullcontext())
 
 
 @wrong("run_rank", "was everything sent")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -80,6 +81,17 @@ def apply_once_into_tuples(weight, applied, messages):
     return weight, tuple(int(count) for count in counts), tuple(answers)
 
 
+def apply_once_with_numpy(weight, applied, messages):
+    """What NumPy compares is a np.bool_."""
+    counts, answers = np.array(applied), []
+    for worker, number, update in messages:
+        if number == counts[worker] + 1:
+            weight = weight + update
+            counts[worker] = number
+        answers.append(number <= counts[worker])
+    return weight, list(counts), answers
+
+
 def sync_seconds_by_cases(way, W, S, n, beta):
     if way != "server":
         return 2 * n * beta - 2 * n * beta / W
@@ -93,6 +105,23 @@ def average_in_two(comm, gradient, rows):
     part = collectives.reduce_scatter(comm, own) / number
     lengths = [len(piece) for piece in own.tensor_split(comm.size)]
     return collectives.all_gather(comm, part, lengths=lengths)
+
+
+def average_of_shares(comm, gradient, rows):
+    """Divides before it adds: where summands cancel, other rounding is left."""
+    share = rows / float(collectives.all_reduce(comm, torch.tensor(rows)))
+    return collectives.all_reduce(comm, gradient * share if rows else torch.zeros_like(gradient))
+
+
+def average_of_quotients(comm, gradient, rows):
+    number = collectives.all_reduce(comm, torch.tensor([rows])).item()
+    return collectives.all_reduce(comm, gradient * rows / number if rows else torch.zeros_like(gradient))
+
+
+def average_of_shares_in_float32(comm, gradient, rows):
+    """A quotient of whole numbers is a float32 in torch."""
+    share = rows / collectives.all_reduce(comm, torch.tensor(rows))
+    return collectives.all_reduce(comm, gradient * share if rows else torch.zeros_like(gradient))
 
 
 def make_buckets_by_sums(sizes, first, limit):
@@ -116,12 +145,41 @@ def reduce_buckets_into_one_buffer(comm, parameters, gradients, buckets):
     return means
 
 
+def reduce_buckets_begun_at_once(comm, parameters, gradients, buckets):
+    """Begins all its all-reduces, then waits; a bucket's gradients are in another order than in its list."""
+    means, begun = [None] * len(parameters), []
+    for bucket in map(sorted, buckets):
+        own = [torch.zeros_like(parameters[k]) if gradients[k] is None else gradients[k] for k in bucket]
+        flat = torch.cat([gradient.flatten() for gradient in own])
+        begun.append((bucket, comm.start(lambda side, flat: collectives.all_reduce(side, flat, op="mean"), flat)))
+    for bucket, work in begun:
+        for k, part in zip(bucket, work.wait().split([parameters[k].numel() for k in bucket]), strict=True):
+            means[k] = part.view(parameters[k].shape)
+    return means
+
+
+def step_seconds_in_fractions(seconds, sizes, buckets, a, b):
+    ends, there = [], Fraction(0)
+    for k in reversed(range(len(seconds))):
+        there += Fraction(seconds[k])
+        ends.insert(0, there)
+    free = Fraction(0)
+    for bucket in buckets:
+        free = max(free, *(ends[k] for k in bucket)) + Fraction(a) + Fraction(b) * sum(sizes[k] for k in bucket)
+    return free
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "2", "3"])
 @pytest.mark.parametrize("exercise, fn", [
     ("push_pull", push_pull_all_at_once), ("push_pull", push_pull_by_combine), ("may_start", may_start_all),
     ("finish_times", finish_times_by_events), ("staleness", staleness_by_looking_back),
-    ("apply_once", apply_once_into_tuples), ("sync_seconds", sync_seconds_by_cases), ("average", average_in_two),
-    ("make_buckets", make_buckets_by_sums), ("reduce_buckets", reduce_buckets_into_one_buffer)])
-def test_other_ways_that_are_as_good_pass_too(exercise, fn):
+    ("apply_once", apply_once_into_tuples), ("apply_once", apply_once_with_numpy), ("sync_seconds", sync_seconds_by_cases),
+    ("average", average_in_two), ("average", average_of_shares), ("average", average_of_quotients),
+    ("average", average_of_shares_in_float32), ("make_buckets", make_buckets_by_sums),
+    ("reduce_buckets", reduce_buckets_into_one_buffer), ("reduce_buckets", reduce_buckets_begun_at_once),
+    ("step_seconds", step_seconds_in_fractions)])
+def test_other_ways_that_are_as_good_pass_too(exercise, fn, seed, monkeypatch):
+    monkeypatch.setenv(inputs.SEED, seed)
     getattr(check, exercise)(fn)
     getattr(check, exercise)(fn, hidden=True)
 
@@ -192,3 +250,21 @@ def test_a_missing_push_is_told_with_the_line_that_waits():
         return solved("data_parallel")["push_pull"](comm, S, mine, rate)
 
     assert "rank 2 has already returned" in message(check.push_pull, forgets)
+
+
+def test_where_acknowledgements_are_right_nothing_is_said_of_them():
+    def forgets_what_was_applied(weight, applied, messages):
+        weight, _, acknowledged = solved("data_parallel")["apply_once"](weight, applied, messages)
+        return weight, applied, acknowledged
+
+    said = message(check.apply_once, forgets_what_was_applied)
+    assert "applied came as [-1, -1]" in said and "answer" not in said
+
+
+@pytest.mark.parametrize("slip", [1e-3, 1e-4])
+def test_what_is_more_than_rounding_is_no_mean(slip):
+    def biased(comm, gradient, rows):
+        mean = solved("data_parallel")["average"](comm, gradient, rows)
+        return mean + slip * (mean.abs() < 1e-12)
+
+    assert "rank 0 returned" in message(check.average, biased)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import re
+from copy import deepcopy
 from random import Random
 
 import pytest
+import torch
 from exercises import SOLUTIONS, cells, exercises, message, nbgrader, solved
 
 from mlsyslab.check import Check, Wrong, inputs
-from mlsyslab.check.exercise import Formula
+from mlsyslab.check.exercise import Formula, Problem
+from mlsyslab.check.messages import difference
 
 LABS = sorted(path.stem for path in SOLUTIONS.glob("*.py"))
 EXERCISES = [(lab, name) for lab in LABS for name in exercises(lab)]
@@ -100,6 +103,46 @@ def test_a_wrong_solution_fails_on_hidden_inputs_too(lab, name, fn, phrase, monk
     message(check_of(lab, name), fn, hidden=True)
 
 
+def changed(argument) -> bool:
+    """Change an argument, if it can be changed."""
+    if isinstance(argument, list) and argument:
+        argument.append(argument[-1])
+    elif isinstance(argument, dict) and argument:
+        argument.popitem()
+    elif isinstance(argument, torch.Tensor) and argument.numel():
+        argument.zero_().add_(17)
+    else:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("lab, name", [(lab, name) for lab, name in EXERCISES if isinstance(check_of(lab, name), Formula)])
+def test_a_right_answer_that_changes_what_it_is_given_is_told_so(lab, name):
+    check, fn = check_of(lab, name), solved(lab)[name]
+
+    def changes(*arguments):
+        answer = deepcopy(fn(*arguments))  # it may hold what was given
+        touched.append(sum(map(changed, arguments)) > 0)
+        return answer
+
+    for case in check.cases(Random(1)):
+        touched = []
+        problem = check.problem(changes, case)
+        assert (problem is not None and "was changed" in problem.text) if any(touched) else problem is None
+
+
+@pytest.mark.parametrize("lab, name", EXERCISES)
+def test_after_a_wrong_case_one_that_does_not_end_is_not_waited_for_again_and_again(lab, name, monkeypatch):
+    check, calls = check_of(lab, name), []
+
+    def problem(fn, case):
+        calls.append(case)
+        return Problem("wrong", endless=len(calls) > 1)
+
+    monkeypatch.setattr(check, "problem", problem)
+    assert "wrong" in message(check, lambda *_: None) and len(calls) <= 3
+
+
 @pytest.mark.parametrize("lab, name", EXERCISES)
 def test_what_is_no_function_is_said_to_be_none(lab, name):
     assert "give the function itself" in message(check_of(lab, name), None)
@@ -108,6 +151,16 @@ def test_what_is_no_function_is_said_to_be_none(lab, name):
 def test_only_the_message_is_shown_in_a_notebook():
     wrong = Wrong("one\ntwo")
     assert wrong._render_traceback_() == ["Wrong: one", "two"]
+
+
+@pytest.mark.parametrize("came, exact, element", [
+    (torch.arange(160.0).index_fill(0, torch.tensor(57), -1), True, 57),
+    (torch.arange(160.0).index_fill(0, torch.tensor(3), 3.00000048), True, 3),
+    (torch.arange(160.0).index_fill(0, torch.tensor(99), float("nan")), False, 99)])
+def test_where_what_is_shown_is_alike_the_element_is_named(came, exact, element):
+    assert f"They differ in element {element}: it came as {came[element].item()!r}" in difference(
+        0, came, torch.arange(160.0), exact)
+    assert "They differ" not in difference(0, torch.zeros(160), torch.arange(160.0), exact)
 
 
 # -- inputs -----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from mlsyslab.check.elsewhere import Elsewhere
 from mlsyslab.check.memory.counts import activation_bytes
 from mlsyslab.check.memory.counts import parameters as count_parameters
 from mlsyslab.check.memory.lifetimes import buffers, total
+from mlsyslab.check.runs import same
 from mlsyslab.model import Config, parameters
 
 # -- other right solutions --------------------------------------------------------------------------------------------
@@ -73,6 +74,25 @@ def checkpointed_by_recursion(weights, x, gradient, k):
     return tuple(rest(0, x)[1])
 
 
+def checkpointed_with_outputs_at_hand(weights, x, gradient, k):
+    """A segment's output is the next one's input: only what is between is computed again."""
+    segments, inputs = segments_of(weights, k), [x]
+    for segment in segments:
+        for W in segment:
+            x = forward(W, x)
+        inputs.append(x)
+    del x
+    gradients = []
+    for segment in reversed(segments):
+        y = inputs.pop()
+        xs = [*through(segment[:-1], inputs[-1]), y]
+        for W in reversed(segment):
+            y = xs.pop()
+            gradient, of_weight = backward(W, xs[-1], y, gradient)
+            gradients.insert(0, of_weight)
+    return gradients
+
+
 def accumulated_by_sums(W, x, targets, parts):
     """Sums of the parts, divided once, at the end."""
     total, n = 0, 0
@@ -83,6 +103,13 @@ def accumulated_by_sums(W, x, targets, parts):
     return total / n
 
 
+def accumulated_from_a_stack(W, x, targets, parts):
+    """Keeps the gradients of all parts, which are not what is too large here."""
+    pairs = zip(x.tensor_split(parts), targets.tensor_split(parts), strict=True)
+    sums = [mean_gradient(W, some, their) * (their >= 0).sum() for some, their in pairs if (their >= 0).any()]
+    return torch.stack(sums).sum(0) / (targets >= 0).sum()
+
+
 def scaled_step_in_another_order(master, gradient, scale, good, lr, interval):
     if torch.isinf(gradient).any() or torch.isnan(gradient).any():
         return [master.clone(), scale * 0.5, 0]
@@ -91,13 +118,25 @@ def scaled_step_in_another_order(master, gradient, scale, good, lr, interval):
     return [new, scale * (1 + (good == interval)), good % interval]
 
 
+def scaled_step_of_the_largest(master, gradient, scale, good, lr, interval):
+    """The largest number of float16 is 65504, and nothing is as large as NaN."""
+    if not gradient.abs().max() <= 65504:
+        return master, scale / 2, 0
+    new = master.add(gradient, alpha=-lr / scale)
+    return (new, scale, good + 1) if good + 1 < interval else (new, 2 * scale, 0)
+
+
 @pytest.mark.parametrize("exercise, fn", [
     ("parameters", parameters_part_by_part), ("held", held_by_lifetimes),
     ("checkpointed", checkpointed_with_the_last_segment_kept), ("checkpointed", checkpointed_by_recursion),
-    ("accumulated", accumulated_by_sums), ("scaled_step", scaled_step_in_another_order)])
-def test_other_ways_that_are_as_good_pass_too(exercise, fn):
+    ("checkpointed", checkpointed_with_outputs_at_hand), ("accumulated", accumulated_by_sums),
+    ("accumulated", accumulated_from_a_stack), ("scaled_step", scaled_step_in_another_order),
+    ("scaled_step", scaled_step_of_the_largest)])
+def test_other_ways_that_are_as_good_pass_too(exercise, fn, monkeypatch):
     getattr(check, exercise)(fn)
-    getattr(check, exercise)(fn, hidden=True)
+    for seed in ("1", "another", "3.14", "2026"):
+        monkeypatch.setenv(inputs.SEED, seed)
+        getattr(check, exercise)(fn, hidden=True)
 
 
 # -- what answers are compared with -----------------------------------------------------------------------------------
@@ -166,6 +205,24 @@ def test_parts_are_unequal_and_some_have_no_row_that_counts():
               for case in check.accumulated.cases(inputs.source("x", hidden=True))]
     assert any(0 in some for some in counts) and any(len(set(some)) > 1 for some in counts)
     assert all(sum(some) for some in counts)
+
+
+def test_large_gradients_are_finite_but_their_sum_in_float16_is_not():
+    cases = [case for case in check.scaled_step.cases(inputs.source("x", hidden=True)) if case.traits["gradient"] == "large"]
+    for _, gradient, _, _, lr, _ in (case.arguments for case in cases):
+        assert gradient.isfinite().all() and gradient.abs().max() == torch.finfo(torch.float16).max
+        assert gradient.sum().isinf() and (lr * gradient).isinf().all()
+
+
+def test_a_step_is_tried_on_the_same_types_whatever_the_default():
+    before = check.scaled_step.cases(inputs.source("x", hidden=True))
+    torch.set_default_dtype(torch.float64)
+    try:
+        after = check.scaled_step.cases(inputs.source("x", hidden=True))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for case, again in zip(before, after, strict=True):
+        assert same(case.arguments, again.arguments) and same(case.expected, again.expected)
 
 
 # -- what is watched --------------------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ import itertools
 import json
 import statistics
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 from exercises import SOLUTIONS, message, solved
-from mfu_wrong import linear_flops_of_multiplications, logged, timed
+from mfu_wrong import linear_flops_of_multiplications, logged, step, timed
 from torch.utils.flop_counter import FlopCounterMode
 
 from mlsyslab import mfu
@@ -51,6 +52,12 @@ def roofline_by_intensity(m, n, p, item, peak, bandwidth):
             "seconds": 2 * m * n * p / min(peak, intensity * bandwidth)}
 
 
+def roofline_in_numpy_s_words(*given):
+    found = roofline(*given)
+    return {"intensity": np.float32(found["intensity"]), "seconds": Fraction(found["seconds"]),
+            "bound": np.array([found["bound"]])[0]}
+
+
 def log_mfu_line_by_line(log, flops_per_token, peak, devices, warm_up):
     """Without regular expressions; a step that is done again takes the place of the first."""
     steps, rates, count, before, unit = {}, [], 0, 0.0, flops_per_token / (devices * peak)
@@ -84,6 +91,11 @@ def audit_by_rounding(claim):
     return {"mfu": right, "error": found[0]}
 
 
+def audit_in_numpy_s_words(claim):
+    found = audit_by_rounding(claim)
+    return found | {"error": found["error"] and np.str_(found["error"])}
+
+
 def utilizations_layer_by_layer(L, layer, core, output, full, selective, seconds, peak):
     needed = 3 * output + sum(3 * layer for _ in range(L))
     done = needed + sum(layer if i < full else core if i < full + selective else 0 for i in range(L))
@@ -106,13 +118,39 @@ def ladder_from_below(run):
     return tuple(found)
 
 
+def product_seconds_of_halves(n, dtype, device, warm_up, repeat):
+    return timed(n, dtype, device, warm_up, repeat, pair=torch.randn(2 * n, n, dtype=dtype, device=device).chunk(2))
+
+
+def product_seconds_in_place(n, dtype, device, warm_up, repeat):
+    """Fills what was empty, and multiplies into a third part of the same memory, without versions."""
+    with torch.inference_mode():
+        a, b, c = torch.empty(3, n, n, dtype=dtype, device=device).normal_()
+        times = []
+        for _ in range(warm_up + repeat):
+            begin = time.perf_counter()
+            torch.mm(a, b, out=c)
+            times.append(time.perf_counter() - begin)
+    return times[warm_up:]
+
+
+def product_seconds_warmed_up_by_others(n, dtype, device, warm_up, repeat):
+    timed(n, dtype, device, warm_up, 0)
+    return timed(n, dtype, device, 0, repeat)
+
+
 @pytest.mark.parametrize("exercise, fn", [
     ("parameters", parameters_by_numpy), ("step_flops", step_flops_product_by_product), ("roofline", roofline_by_intensity),
     ("log_mfu", log_mfu_line_by_line), ("log_mfu", logged), ("audit", audit_by_rounding),
-    ("utilizations", utilizations_layer_by_layer), ("product_seconds", timed), ("ladder", ladder_from_below)])
-def test_other_ways_that_are_as_good_pass_too(exercise, fn):
+    ("utilizations", utilizations_layer_by_layer), ("product_seconds", timed), ("ladder", ladder_from_below),
+    ("roofline", roofline_in_numpy_s_words), ("audit", audit_in_numpy_s_words),
+    ("product_seconds", product_seconds_of_halves), ("product_seconds", product_seconds_in_place),
+    ("product_seconds", product_seconds_warmed_up_by_others)])
+def test_other_ways_that_are_as_good_pass_too(exercise, fn, monkeypatch):
     getattr(check, exercise)(fn)
-    getattr(check, exercise)(fn, hidden=True)
+    for seed in ("1", "2", "another"):
+        monkeypatch.setenv(inputs.SEED, seed)
+        getattr(check, exercise)(fn, hidden=True)
 
 
 # -- what answers are compared with -----------------------------------------------------------------------------------
@@ -295,6 +333,48 @@ def test_elsewhere_too_impossible_times_are_refused(seconds, words):
 
 def test_what_a_stub_says_of_products_is_judged():
     assert "The warm-up is left out" in message(check.product_seconds, There(timed, lambda warm_up, repeat: repeat))
+
+
+@pytest.mark.parametrize("pair, words", [
+    (lambda shape: [torch.zeros(shape), torch.zeros(shape)], "the same number everywhere"),
+    (lambda shape: [torch.randn(shape), torch.ones(shape)], "the same number everywhere"),
+    (lambda shape: [torch.randn(shape)] * 2, "multiplied by itself")])
+def test_here_it_is_seen_what_is_multiplied(pair, words):
+    def of_pair(n, dtype, device, warm_up, repeat):
+        spare = torch.zeros(3, n, n)  # so that memory alone doesn't tell
+        times = timed(n, dtype, device, warm_up, repeat, pair=pair((n, n)))
+        del spare
+        return times
+
+    assert words in message(check.product_seconds, of_pair)
+
+
+def test_here_it_is_seen_that_numbers_are_drawn_while_the_clock_runs():
+    def drawing(n, dtype, device, warm_up, repeat):
+        times = []
+        for _ in range(warm_up + repeat):
+            begin = time.perf_counter()
+            torch.randn(n, n, dtype=dtype) @ torch.randn(n, n, dtype=dtype)
+            times.append(time.perf_counter() - begin)
+        return times[warm_up:]
+
+    assert "fill both matrices once" in message(check.product_seconds, drawing)
+
+
+@pytest.mark.parametrize("exercise, right, field", [("roofline", roofline, "seconds"), ("step_flops", step, None)])
+def test_a_wrong_number_of_any_kind_is_told(exercise, right, field):
+    def doubled(*given):
+        found = right(*given)
+        return found | {field: Fraction(found[field]) * 2} if field else Fraction(found) * 2
+
+    assert " came as " in message(getattr(check, exercise), doubled)
+
+
+def test_negative_times_of_any_kind_are_told():
+    def negative(*given):
+        return [-Fraction(seconds) for seconds in timed(*given)]
+
+    assert "that at the end less that at the beginning" in message(check.product_seconds, negative)
 
 
 def test_a_wrong_answer_is_judged_by_its_values_and_not_by_its_way():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
 from exercises import message, solved
+from pipeline_wrong import bubble_in_percent, executor, partition_by_least_squares, run_by_microbatches, run_by_numbers
 
 from mlsyslab.check import inputs
 from mlsyslab.check import pipeline as check
@@ -15,10 +17,25 @@ from mlsyslab.check.runs import run
 from mlsyslab.comm import Link
 from mlsyslab.pipeline import Action
 
+SEEDS = ["1", "2", "another"]
 GENERATORS = ["gpipe", "one_f_one_b", "interleaved", "zb_h1"]
 
 
 # -- other right solutions --------------------------------------------------------------------------------------------
+
+
+def bubble_in_float32(times, m):
+    times = torch.tensor(times)
+    return (1 - m * times.sum() / (len(times) * (times.sum() + (m - 1) * times.max()))).item()
+
+
+def bubble_by_numpy_in_float32(times, m):
+    times = np.array(times, np.float32)
+    return 1 - np.float32(m) * times.mean() / (times.sum() + np.float32(m - 1) * times.max())
+
+
+def bubble_as_a_fraction(times, m):
+    return 1 - Fraction(m) * Fraction(sum(times)) / (len(times) * Fraction(sum(times) + (m - 1) * max(times)))
 
 
 def gpipe_last_to_first(p, m):
@@ -114,19 +131,40 @@ def run_rank_with_receives_begun_early(comm, row, weight, inputs, targets):
     return total
 
 
+def run_rank_waiting_for_one_send_after_the_other(comm, *given):
+    sends = []
+    total = executor(comm, *given, send=lambda tensor, to: sends.append(comm.isend(tensor, to)))
+    for work in sends:
+        work.wait()
+    return total
+
+
+def run_rank_waiting_for_any(comm, *given):
+    sends = []
+    total = executor(comm, *given, send=lambda tensor, to: sends.append(comm.isend(tensor, to)))
+    while sends:
+        sends.pop(comm.wait_any(sends))
+    return total
+
+
 def peaks_by_numpy(schedule):
     change = {"F": 1, "B": -1, "W": -1, "I": 0}
     return [np.cumsum([change[Action.parse(text).kind] for text in row]).max() for row in schedule]
 
 
 @pytest.mark.parametrize("exercise, fn", [
+    ("inference_bubble", bubble_in_float32), ("inference_bubble", bubble_by_numpy_in_float32),
+    ("inference_bubble", bubble_as_a_fraction),
     ("gpipe", gpipe_last_to_first), ("one_f_one_b", one_f_one_b_by_counting), ("peak_activations", peaks_by_numpy),
     ("interleaved", interleaved_with_a_shorter_warmup),
     ("backward_input", backward_input_by_einsum), ("partition", partition_by_bisection),
-    ("run_rank", run_rank_with_receives_begun_early)])
-def test_other_ways_that_are_as_good_pass_too(exercise, fn):
+    ("run_rank", run_rank_with_receives_begun_early), ("run_rank", run_rank_waiting_for_one_send_after_the_other),
+    ("run_rank", run_rank_waiting_for_any)])
+def test_other_ways_that_are_as_good_pass_too(exercise, fn, monkeypatch):
     getattr(check, exercise)(fn)
-    getattr(check, exercise)(fn, hidden=True)
+    for seed in SEEDS:
+        monkeypatch.setenv(inputs.SEED, seed)
+        getattr(check, exercise)(fn, hidden=True)
 
 
 # -- inputs -----------------------------------------------------------------------------------------------------------
@@ -149,6 +187,20 @@ def test_an_executor_is_tried_on_schedules_in_and_out_of_order():
     assert {case.traits["backwards"] for case in cases} == {"in order", "in reverse"}
     lengths = [{len(x) for x in case.arguments[0][2]} for case in cases]
     assert any(len(some) > 1 for some in lengths)  # microbatches of unequal length
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_other_divisors_of_the_gradient_are_never_taken_for_twice_or_half_of_it(seed, monkeypatch):
+    monkeypatch.setenv(inputs.SEED, seed)
+    assert "how many microbatches there are" in message(check.run_rank, run_by_microbatches, hidden=True)
+    assert "how many numbers the targets have" in message(check.run_rank, run_by_numbers, hidden=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_in_a_case_that_is_drawn_the_least_squares_are_not_the_best_stages(seed, monkeypatch):
+    monkeypatch.setenv(inputs.SEED, seed)
+    *_, drawn = check.partition.cases(inputs.source("partition", hidden=True))
+    assert "the maximum" in check.partition.problem(partition_by_least_squares, drawn).text
 
 
 # -- what is watched --------------------------------------------------------------------------------------------------
@@ -222,3 +274,9 @@ def test_a_broken_schedule_is_told_rank_action_and_reason():
         return rows
 
     assert "rank 3, 3B0: comes before 3F0, which it needs" in message(check.one_f_one_b, late)
+
+
+@pytest.mark.parametrize("number", [Fraction, np.float32])
+def test_a_wrong_number_of_any_kind_is_told(number):
+    said = message(check.inference_bubble, lambda *given: number(bubble_in_percent(*given)))
+    assert "came as 27.2727" in said and "That is in percent" in said

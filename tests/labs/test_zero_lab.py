@@ -12,9 +12,11 @@ import pytest
 import torch
 from exercises import message, solved
 from zero_wrong import (
+    clip_by_the_mean_of_the_elements,
     update,
     zero1_plain_optimizer_on_every_rank,
     zero1_whole_state_cut_at_the_end,
+    zero1_with_a_dict_of_state,
     zero3_gathers_everything_first,
 )
 
@@ -65,6 +67,18 @@ def zero1_with_a_copy_of_everything(comm, parameters, gradients, optimizer):
     return [whole, tuple(state)]
 
 
+def zero1_of_a_divided_gradient(comm, parameters, gradients, optimizer):
+    """Divides the whole gradient, cuts its shard out of a whole copy, and has a name for everything."""
+    lengths, state = even_lengths(len(parameters), comm.size), []
+    shard = parameters.clone().split(lengths)[comm.rank]
+    for t, gradient in enumerate(gradients, 1):
+        divided = gradient / comm.size
+        own = collectives.reduce_scatter(comm, divided, "sum")
+        update(optimizer, shard, own, state, t)
+        parameters = collectives.all_gather(comm, shard, lengths=lengths)
+    return parameters, state
+
+
 def zero2_with_names(comm, weights, inputs, gradient):
     shards = [None] * len(weights)
     for layer in range(len(weights) - 1, -1, -1):
@@ -100,13 +114,23 @@ def clip_by_the_whole_shard(comm, shards, max_norm):
     return [shard * torch.clamp(max_norm / (norm + 1e-6), max=1.0) for shard in shards], norm
 
 
+def clip_by_a_number_of_each_rank(comm, shards, max_norm):
+    squares = collectives.all_gather(comm, torch.cat(shards).square().sum().reshape(1))
+    norm = squares.sum().sqrt().item()
+    return [shard * min(1.0, max_norm / (norm + 1e-6)) for shard in shards], norm
+
+
 @pytest.mark.parametrize("exercise, fn", [
     ("state_bytes", state_bytes_by_numpy), ("shard_of", shard_of_by_counting), ("zero1", zero1_with_a_copy_of_everything),
-    ("zero2_backward", zero2_with_names), ("zero3_step", zero3_that_keeps_the_last_layer), ("clip", clip_by_the_whole_shard),
+    ("zero1", zero1_of_a_divided_gradient), ("zero2_backward", zero2_with_names),
+    ("zero3_step", zero3_that_keeps_the_last_layer), ("clip", clip_by_the_whole_shard),
+    ("clip", clip_by_a_number_of_each_rank),
     ("elements_sent", lambda M, p, stage, k: [2, 2, k + 1, 3 * k][stage] * M * (p - 1) / p)])
-def test_other_ways_that_are_as_good_pass_too(exercise, fn):
+def test_other_ways_that_are_as_good_pass_too(exercise, fn, monkeypatch):
     getattr(check, exercise)(fn)
-    getattr(check, exercise)(fn, hidden=True)
+    for seed in ("1", "another", "3.14", "2026"):
+        monkeypatch.setenv(inputs.SEED, seed)
+        getattr(check, exercise)(fn, hidden=True)
 
 
 # -- what is expected is what the library says ------------------------------------------------------------------------
@@ -154,6 +178,21 @@ def test_a_step_of_stage_3_is_tried_with_unequal_numbers_of_samples():
 def test_a_plain_optimizer_on_every_rank_is_told_what_was_found_and_where():
     said = message(check.zero1, zero1_plain_optimizer_on_every_rank)
     assert re.search(r"rank 0 keeps 16\d elements of the optimizer's state; its shard has 41", said)
+
+
+def test_what_is_told_of_memory_is_not_blamed_on_lengths():
+    assert "It is right whenever" not in message(check.zero1, zero1_whole_state_cut_at_the_end)
+
+
+def test_a_state_of_another_type_is_not_taken_for_another_mistake():
+    """Without a state, as under sgd, to forget it changes nothing."""
+    said = message(check.zero1, zero1_with_a_dict_of_state)
+    assert "optimizer sgd" in said and "begins anew" not in said
+
+
+def test_a_wrong_norm_is_not_blamed_on_the_shards():
+    """Scaled with too small a norm they stay as they are."""
+    assert "as they came in" not in message(check.clip, clip_by_the_mean_of_the_elements)
 
 
 @pytest.mark.parametrize("exercise, fn, whole", [

@@ -347,6 +347,24 @@ def zero1_in_the_argument(comm, parameters, gradients, optimizer):
     return parameters, state
 
 
+@wrong("zero1", "not only after the last step")
+def zero1_gathered_at_the_end(comm, parameters, gradients, optimizer):
+    """The gradients are given, so nobody looks at the parameters in between."""
+    shard, state = own(comm, parameters), []
+    for t, gradient in enumerate(gradients, 1):
+        update(optimizer, shard, collectives.reduce_scatter(comm, gradient, "mean"), state, t)
+    return gathered(comm, shard, len(parameters)), state
+
+
+@wrong("zero1", "expected a list of tensors, what the optimizer remembers")
+def zero1_with_a_dict_of_state(comm, parameters, gradients, optimizer):
+    shard, state = own(comm, parameters), []
+    for t, gradient in enumerate(gradients, 1):
+        update(optimizer, shard, collectives.reduce_scatter(comm, gradient, "mean"), state, t)
+        parameters = gathered(comm, shard, len(parameters))
+    return parameters, dict(enumerate(state))
+
+
 @wrong("zero1", "expected the pair (parameters, state)")
 def zero1_without_state(comm, parameters, gradients, optimizer):
     return zero1_by_all_reduce(comm, parameters, gradients, optimizer)[0]
@@ -579,6 +597,36 @@ def scaled(shards, norm, max_norm):
 
 def squares(shards):
     return sum((shard**2).sum() for shard in shards).reshape(1)
+
+
+@wrong("clip", "1e-6 is left out of the denominator")
+def clip_without_a_guard_against_zero(comm, shards, max_norm):
+    norm = collectives.all_reduce(comm, squares(shards), "sum").sqrt().item()
+    return [min(1.0, max_norm / norm) * shard for shard in shards], norm
+
+
+@wrong("clip", "1e-6 belongs in the denominator")
+def clip_with_the_guard_behind_the_quotient(comm, shards, max_norm):
+    norm = collectives.all_reduce(comm, squares(shards), "sum").sqrt().item()
+    return [min(1.0, max_norm / norm + 1e-6) * shard for shard in shards], norm
+
+
+@wrong("clip", "a mean is taken in place of a sum")
+def clip_by_the_mean_of_the_elements(comm, shards, max_norm):
+    mean = torch.cat(shards).square().mean().reshape(1)
+    return scaled(shards, collectives.all_reduce(comm, mean, "sum").sqrt().item(), max_norm)
+
+
+@wrong("clip", "a mean is taken in place of a sum")
+def clip_by_the_mean_of_each_layer(comm, shards, max_norm):
+    means = sum(shard.square().mean() for shard in shards).reshape(1)
+    return scaled(shards, collectives.all_reduce(comm, means, "sum").sqrt().item(), max_norm)
+
+
+@wrong("clip", "then reduce once")
+def clip_by_a_number_of_each_layer(comm, shards, max_norm):
+    each = torch.stack([shard.square().sum() for shard in shards])
+    return scaled(shards, collectives.all_reduce(comm, each, "sum").sum().sqrt().item(), max_norm)
 
 
 @wrong("clip", "of this rank's shards alone")

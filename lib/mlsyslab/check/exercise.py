@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
@@ -14,7 +15,7 @@ import torch
 from mlsyslab.check import inputs
 from mlsyslab.check.contrast import contrast
 from mlsyslab.check.messages import Wrong, difference, failure, listing, stub, traits
-from mlsyslab.check.runs import Outcome, call, run
+from mlsyslab.check.runs import Outcome, call, run, same
 from mlsyslab.check.show import show
 from mlsyslab.comm import Deadlock, Link, Network, RankFailed, Trace
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Every message takes one second, whatever its length, so that virtual time counts rounds.
 ROUNDS = Link(alpha=1.0)
+#: Seconds after which a call that still goes on is ended where it is only tried to find out what goes wrong when.
+BRIEF = 2.0
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,19 @@ class Check(ABC):
         text = f"{self.name}, {traits(case.traits)}:\n  {problem.text}"
         if problem.endless:
             return text
-        likely = contrast([(other.traits, self.problem(fn, other) is None) for other in cases])
+        likely = self._likely(fn, cases)
         return f"{text}\n  {likely}" if likely else text
+
+    def _likely(self, fn: Callable[..., Any], cases: Sequence[Case]) -> str | None:
+        """What the cases that go wrong have in common; None too where one has no end, since to wait for more takes long."""
+        brief, found = copy(self), []
+        brief.timeout = min(BRIEF, self.timeout)
+        for case in cases:
+            problem = brief.problem(fn, case)
+            if problem is not None and problem.endless:
+                return None
+            found.append((case.traits, problem is None))
+        return contrast(found)
 
     def _failed(self, error: RankFailed | Deadlock, advice: str | None = None) -> Problem:
         """A call that did not come to its end."""
@@ -185,11 +199,14 @@ class Formula(Check):
         """What is wrong with an answer, and where it can be told, why; None when nothing is."""
 
     def problem(self, fn, case):
+        given = deepcopy(tuple(case.arguments))
         try:
-            came = call(fn, tuple(case.arguments), self.timeout)
+            came = call(fn, given, self.timeout)
         except (RankFailed, Deadlock) as error:
             return self._failed(error)
         if came is None:
             return Problem("it returned None: end with `return …` (printing a result does not return it)")
         wrong = self.compare(came, case)
+        if wrong is None and not same(given, tuple(case.arguments)):
+            wrong = "the answer is right, but an argument was changed: work on a copy"
         return Problem(wrong) if wrong else None

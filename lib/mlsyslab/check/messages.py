@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
@@ -75,8 +76,16 @@ def difference(rank: int, came: Any, expected: torch.Tensor, exact: bool = True)
     if came.shape != expected.shape:
         return f"rank {rank} returned {describe(came)}; expected {describe(expected)}"
     if not (torch.equal if exact else torch.allclose)(came, expected):
-        return f"rank {rank} returned {values(came)}\n  expected        {' ' * len(str(rank))}{values(expected)}"
+        text = f"rank {rank} returned {values(came)}\n  expected        {' ' * len(str(rank))}{values(expected)}"
+        return text + ("" if values(came) != values(expected) else f"\n  {where(came, expected)}")
     return None
+
+
+def where(came: torch.Tensor, expected: torch.Tensor) -> str:
+    """Where two tensors differ most, with enough digits to tell them apart."""
+    a, b = came.detach().flatten(), expected.flatten()
+    place = int((a.double() - b.double()).abs().nan_to_num(nan=math.inf).argmax())
+    return f"They differ in element {place}: it came as {a[place].item()!r}, expected {b[place].item()!r}"
 
 
 def article(noun: str) -> str:

@@ -41,4 +41,4 @@ class Number(Formula):
 
 def shown(number: float) -> str:
     """With commas, and of a fraction eight digits."""
-    return f"{number:,}" if is_whole(number) else f"{number:,.8g}"
+    return f"{number:,}" if is_whole(number) else f"{float(number):,.8g}"

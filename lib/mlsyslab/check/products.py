@@ -16,9 +16,14 @@ class Products(TorchFunctionMode):
         super().__init__()
         self.number = 0
 
+    def note(self, args: tuple) -> None:
+        """Called with the arguments of each product, before it is computed."""
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "").strip("_")
         if name in ("backward", "grad"):
             raise Forbidden("autograd is called: in this exercise you write what it does")
-        self.number += name.removeprefix("r") in self.NAMES
+        if name.removeprefix("r") in self.NAMES:
+            self.number += 1
+            self.note(args)
         return func(*args, **(kwargs or {}))

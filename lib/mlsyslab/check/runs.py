@@ -183,7 +183,7 @@ def run(fn: Callable[..., Any], arguments: Sequence[tuple], link: Network, forbi
 
 def call(fn: Callable[..., Any], arguments: tuple, timeout: float = 10.0) -> Any:
     """Call `fn(*arguments)`, with the same guard against endless loops."""
-    return simulate(lambda comm, own: fn(*own), [tuple(map(copied, arguments))], timeout=timeout).results[0]
+    return simulate(lambda comm, own: fn(*own), [arguments], timeout=timeout).results[0]
 
 
 def copied(argument: Any) -> Any:
@@ -198,7 +198,7 @@ def same(a: Any, b: Any) -> bool:
             torch.allclose(a, b, 0, 0, equal_nan=True)
     if isinstance(a, (list, tuple)):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    return a == b
+    return a is b or a == b  # NaN is no other than itself
 
 
 def which(tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> int | None:

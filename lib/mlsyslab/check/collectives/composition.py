@@ -9,7 +9,7 @@ import torch
 from mlsyslab import collectives
 from mlsyslab.check import inputs
 from mlsyslab.check.collectives.costs import crossing
-from mlsyslab.check.collectives.reductions import Reduction, marked, miscounted, reduced, vectors
+from mlsyslab.check.collectives.reductions import OPS, Reduction, marked, miscounted, reduced, vectors
 from mlsyslab.check.collectives.tree import depth
 from mlsyslab.check.exercise import ROUNDS, Case
 from mlsyslab.check.messages import Forbidden
@@ -109,12 +109,14 @@ class FastAllReduce(AllReduce):
     def cases(self, rng: Random) -> list[Case]:
         cases = []
         for p in (8, 5, 4, 3, 2, 1):
-            for share, dtype in ((1 / 3, torch.float64), (3, torch.bfloat16), (1 / 3, torch.bfloat16), (3, torch.float64)):
+            kinds = (1 / 3, torch.float64), (3, torch.bfloat16), (1 / 3, torch.bfloat16), (3, torch.float64)
+            for number, (share, dtype) in enumerate(kinds):
+                op = "sum" if (number + p) % 2 else rng.choice(OPS[1:])
                 link = Link(alpha=rng.uniform(1, 9) * 1e-6, beta=rng.uniform(1, 9) * 1e-9, gamma=rng.uniform(0, 40) * 1e-9)
                 n = share * crossing(p, link) or 64
                 length = max(p, round(n / dtype.itemsize / p) * p)
                 vector = "short" if length * dtype.itemsize < crossing(p, link) else "long"
-                cases.append(self.case(vectors(rng, p, (length,), dtype, "sum"), "sum", link, vector=vector))
+                cases.append(self.case(vectors(rng, p, (length,), dtype, op), op, link, vector=vector))
         return cases
 
     def advise(self, error):

@@ -85,7 +85,7 @@ class Cost(Formula):
         phases = [measured_phase(*phase, case.p) for phase in ASKED[case.arguments[:2]]]
         for term, value, right, *parts in zip(TERMS, came, case.expected, *phases, strict=True):
             if not close(value, right):
-                text = (f"{asked}: the coefficient of {term} came as {value:g}, expected {right:g} "
+                text = (f"{asked}: the coefficient of {term} came as {float(value):g}, expected {right:g} "
                         "(what the simulated run takes)")
                 likely = mistake(value, right, case.p, parts)
                 return f"{text}\n  {likely}" if likely else text
@@ -142,7 +142,7 @@ class Crossover(Formula):
         right = case.expected
         if math.isclose(came, right, rel_tol=1e-3, abs_tol=1e-6):
             return None
-        text = f"crossover came as {came:g} bytes, expected {right:g}: there both ways take the same time"
+        text = f"crossover came as {float(came):g} bytes, expected {right:g}: there both ways take the same time"
         p, alpha, beta, gamma = case.arguments
         if right and gamma and math.isclose(came, crossing(p, Link(alpha, beta)), rel_tol=1e-3):
             return f"{text}\n  That is right for gamma = 0: both ways also reduce, but not equally many bytes."

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import torch
 
 from mlsyslab.check import inputs
 from mlsyslab.check.exercise import Case, Exercise, Formula
-from mlsyslab.check.messages import article, listing
+from mlsyslab.check.messages import article, is_whole, listing
 from mlsyslab.check.waiting import OnlyWaiting
 from mlsyslab.comm import Communicator, Deadlock, simulate
 
@@ -42,8 +43,9 @@ class DeadlockCycle(Formula):
 
     def compare(self, came, case):
         p, right = case.p, case.expected
-        if not isinstance(came, (list, tuple, set)) or not all(type(rank) is int for rank in came):
+        if not isinstance(came, (Sequence, set)) or not all(map(is_whole, came)):
             return f"deadlock_cycle({p}) returned {article(type(came).__name__)}, {came!r}; expected a list of ranks"
+        came = list(map(int, came))
         if sorted(came) == right:
             return None
         waits = f"ranks {listing(right)} wait for one another" if right else "no rank waits in a circle, so []"

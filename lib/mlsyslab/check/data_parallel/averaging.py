@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import re
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
@@ -10,9 +12,9 @@ from typing import Any
 import torch
 
 from mlsyslab.check import inputs
-from mlsyslab.check.data_parallel.unaided import UnaidedExercise
+from mlsyslab.check.data_parallel.unaided import UnaidedExercise, apart, near
 from mlsyslab.check.exercise import Case
-from mlsyslab.check.messages import alike, article, count, difference, listing
+from mlsyslab.check.messages import article, count, listing
 from mlsyslab.check.runs import Outcome
 from mlsyslab.comm import Deadlock, Link, RankFailed
 
@@ -20,6 +22,10 @@ from mlsyslab.comm import Deadlock, Link, RankFailed
 LONG = Link(beta=1e-9)
 #: By how much a rank may send or receive more than on a ring: counts of rows, parts of unequal length.
 SLACK = 1.25
+#: What gradients of a bucket are greater by than those of the one before, where buckets are to be told apart: more than p^2.
+MARK = 16
+#: the two dtypes in what is said of a message that doesn't fit
+DTYPES = re.compile(r"sends (\w+) of shape .* expects (\w+) of shape")
 
 
 def busiest(case_size: int, outcome: Outcome, elements: int, extra: int) -> str | None:
@@ -81,7 +87,7 @@ class Average(UnaidedExercise):
               if number),
             (known[0], "That is rank 0's own gradient: nothing was exchanged."),
         ]
-        return next((text for right, text in slips if alike(came, right.to(came.dtype))), None)
+        return next((text for right, text in slips if near(came, right.to(came.dtype))), None)
 
     def judge(self, case, outcome):
         n = case.traits["length"]
@@ -113,25 +119,38 @@ class ReduceBuckets(UnaidedExercise):
         cases = []
         for p in (4, 2, 3, 5, 1):
             cases += [self.case(rng, p, unused) for unused in ("some", "none")]
-        return [*cases, self.case(rng, 8, "some")]
+        return [*cases, self.case(rng, 8, "some"), self.marked(rng, 3), self.marked(rng, 2)]
 
     def example(self, p):
         return self.case(Random(0), p, "none")
 
     def case(self, rng: Random, p: int, unused: str) -> Case:
-        """Twelve parameters in three buckets; of those that are not used everywhere, some ranks have no gradient."""
+        """Twelve parameters in three buckets; of those that are not used everywhere, some ranks have no gradient.
+
+        The last rank has none for a whole bucket.
+        """
         shapes = [(rng.randint(2, 6), rng.randint(3, 5)) if k % 3 else (rng.randint(4, 9),) for k in range(12)]
         parameters = [inputs.tensor(rng, shape, torch.float64) for shape in shapes]
         gradients = [[inputs.tensor(rng, shape, torch.float64) for shape in shapes] for _ in range(p)]
+        buckets = rng.choice(list(thirds([parameter.numel() for parameter in parameters])))
         if unused == "some":
-            for k, ranks in ((2, {p - 1}), (7, set(range(0, p, 2))), (9, set(range(p)))):
+            known = (2, {p - 1}), (7, set(range(0, p, 2))), (9, set(range(p)))
+            for k, ranks in (*known, *((k, {p - 1}) for k in buckets[1])):
                 for rank in ranks:
                     gradients[rank][k] = None
-        buckets = rng.choice(list(thirds([parameter.numel() for parameter in parameters])))
         right = [sum(torch.zeros_like(parameters[k]) if own[k] is None else own[k] for own in gradients) / p
                  for k in range(12)]
         traits = {"world size": p, "unused": unused}
         return Case([(parameters, own, buckets) for own in gradients], [right] * p, traits, LONG)
+
+    def marked(self, rng: Random, p: int) -> Case:
+        """The gradients of bucket i are 16^i everywhere, so what travels tells its bucket, added up or divided by p too."""
+        case = self.case(rng, p, "none")
+        parameters, _, buckets = case.arguments[0]
+        mark = {k: MARK**i for i, bucket in enumerate(buckets) for k in bucket}
+        own = [torch.full_like(parameter, mark[k]) for k, parameter in enumerate(parameters)]
+        traits = case.traits | {"gradients": listing(MARK**i for i in range(len(buckets)))}
+        return Case([(parameters, own, buckets)] * p, [own] * p, traits, LONG)
 
     def differ(self, rank, came, expected):
         if not isinstance(came, (list, tuple)):
@@ -143,7 +162,7 @@ class ReduceBuckets(UnaidedExercise):
             if one is None:
                 return (f"rank {rank} has no gradient of parameter {k}; expected a mean: a rank that didn't use it counts "
                         "as zeros")
-            if wrong := difference(rank, one, right, exact=False):
+            if wrong := apart(rank, one, right):
                 return f"of parameter {k}, {wrong}"
         return None
 
@@ -159,7 +178,7 @@ class ReduceBuckets(UnaidedExercise):
             return sum(torch.zeros_like(case.expected[0][k]) if own[k] is None else own[k] for own in given)
 
         def those(results: Sequence[Any], way) -> bool:
-            return all(alike(one, way(k)) for k, one in enumerate(results))
+            return all(near(one, way(k)) for k, one in enumerate(results))
 
         users = [sum(own[k] is not None for own in given) for k in range(12)]
         if those(came[0], total):
@@ -169,7 +188,7 @@ class ReduceBuckets(UnaidedExercise):
                     "count the others as zeros.")
         if those(came[0], lambda k: torch.zeros_like(total(k)) if given[0][k] is None else given[0][k]):
             return "That is rank 0's own gradient: nothing was exchanged."
-        if any(all(alike(one, case.expected[0][j]) for one, j in zip(came[0], order, strict=True))
+        if any(all(near(one, case.expected[0][j]) for one, j in zip(came[0], order, strict=True))
                for order in self.orders(case)):
             return "The gradients came in the order of the buckets; put each where its parameter stands."
         return None
@@ -189,13 +208,26 @@ class ReduceBuckets(UnaidedExercise):
         if p > 1 and longest > biggest:
             return (f"a message of {longest} elements was sent, and the largest bucket has {biggest}: one all-reduce a "
                     "bucket, so that the first can be on its way while backward goes on")
-        if p > 2:
-            return busiest(p, outcome, elements, extra=len(buckets) * 2 * p)
+        if p > 2 and (wrong := busiest(p, outcome, elements, extra=len(buckets) * 2 * p)):
+            return wrong
+        return self.out_of_order(outcome) if "gradients" in case.traits else None
+
+    def out_of_order(self, outcome: Outcome) -> str | None:
+        """Whether a rank sends something of a bucket before it has begun with those ahead of it."""
+        for rank in range(len(outcome.results)):
+            elements = [value for message in outcome.by(rank) for value in message.tensor.flatten().tolist() if value]
+            begun = list(dict.fromkeys(round(math.log(abs(value), MARK)) for value in elements))
+            if begun != sorted(begun):
+                return (f"rank {rank} sent buckets {listing(begun)}, in this order: reduce them in the order of `buckets`, "
+                        "in which they fill, so that the first can be on its way while backward goes on")
         return None
 
     def advise(self, error):
-        apart = isinstance(error, RankFailed) and "sends" in error.reason and "expects" in error.reason
-        if apart or isinstance(error, Deadlock) and not error.why:
+        if isinstance(error, RankFailed) and (kinds := DTYPES.search(error.reason)) and kinds[1] != kinds[2]:
+            return (f"The one is {kinds[1]}, the other {kinds[2]}: zeros in place of a gradient have its parameter's dtype "
+                    "(torch.zeros_like); torch.zeros makes float32.")
+        unlike = isinstance(error, RankFailed) and "sends" in error.reason and "expects" in error.reason
+        if unlike or isinstance(error, Deadlock) and not error.why:
             return ("Every rank has to call each collective, in the same order, also where it has no gradient: otherwise "
                     "the others wait for it.")
         return None

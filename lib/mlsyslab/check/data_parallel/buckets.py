@@ -26,7 +26,8 @@ class MakeBuckets(UnaidedFormula):
         right = case.expected
         if not isinstance(came, (list, tuple)) or not all(
                 isinstance(bucket, (list, tuple)) and all(map(is_whole, bucket)) for bucket in came):
-            return f"it returned {str(came)[:80]}; expected a list of buckets, each a list of parameters' numbers"
+            return (f"it returned {article(type(came).__name__)}, {str(came)[:80]}; expected a list of buckets, each a list "
+                    "of parameters' numbers")
         came = [list(map(int, bucket)) for bucket in came]
         if came == right:
             return None
@@ -89,12 +90,13 @@ class StepSeconds(UnaidedFormula):
     name = "step_seconds"
 
     def cases(self, rng: Random) -> list[Case]:
-        cases = [self.case([3.0, 1.0, 2.0, 5.0], [4, 2, 1, 6], [[3, 2], [1, 0]], 1.5, 1.0),
+        cases = [self.case([3.0, 1.0, 2.0, 5.0], [4, 2, 1, 6], [[3, 2], [1, 0]], 1.25, 1.0),
                  self.case([1.0] * 6, [4] * 6, [[5], [4, 3], [2, 1, 0]], 0.5, 0.5),
                  self.case([3.0, 1.0], [1, 1], [[1], [0]], 0.25, 0.25),
                  self.case([1.0] * 4, [9, 1, 1, 1], [[3], [2], [1], [0]], 0.5, 1.0),
                  self.case([2.0] * 3, [3] * 3, [[2, 1, 0]], 1.0, 0.5),
-                 self.case([1.0, 2.0, 1.0, 3.0], [2, 1, 4, 3], [[3, 0], [2, 1]], 0.75, 1.0)]
+                 self.case([1.0, 2.0, 1.0, 3.0], [2, 1, 4, 3], [[3, 0], [2, 1]], 0.75, 1.0),
+                 self.case([4.0, 2.0, 1.0, 3.0, 2.0], [2, 1, 4, 3, 2], [[0, 4, 3], [1, 2]], 0.75, 1.0)]
         for _ in range(4):
             n = rng.randint(4, 12)
             order, buckets = list(reversed(range(n))), []
@@ -116,7 +118,8 @@ class StepSeconds(UnaidedFormula):
         if close(came, case.expected):
             return None
         seconds, sizes, buckets, a, b = case.arguments
-        text = (f"step_seconds({seconds}, {sizes}, {buckets}, a={a}, b={b}) came as {came:g} s, expected {case.expected:g}")
+        text = (f"step_seconds({seconds}, {sizes}, {buckets}, a={a}, b={b}) came as {float(came):g} s, "
+                f"expected {case.expected:g}")
         likely = next((words for way, words in STEPS if close(came, way(*case.arguments))), None)
         return f"{text}\n  {likely}" if likely else text
 
@@ -157,6 +160,12 @@ STEPS: list[tuple[Callable, str]] = [
      "The last bucket can't be hidden: it is ready only when the backward pass has ended."),
     (lambda seconds, sizes, buckets, a, b: played(seconds, sizes, buckets, a, b, lambda bucket: sum(seconds[max(bucket):])),
      "A bucket is ready when its last gradient is there, not its first."),
+    (lambda seconds, sizes, buckets, a, b: played(seconds, sizes, buckets, a, b, lambda bucket: sum(seconds[bucket[-1]:])),
+     "The numbers in a bucket come in any order: which of its gradients is the last one to come?"),
+    *((lambda seconds, sizes, buckets, a, b, more=more: played(seconds, sizes, buckets, a, b,
+                                                               lambda bucket: sum(seconds[:min(bucket) + more])),
+       "Those are the seconds of the parameters before the bucket; the backward pass begins with the last parameter.")
+      for more in (0, 1)),
     (lambda seconds, sizes, buckets, a, b: played(seconds, sizes, buckets, 0, b), "Each bucket pays the latency a too."),
     (lambda seconds, sizes, buckets, a, b: played(seconds, sizes, buckets, 0, b) + a, "Each bucket pays the latency a, not "
                                                                                       "only one."),

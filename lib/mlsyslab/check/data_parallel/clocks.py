@@ -39,7 +39,7 @@ class MayStart(UnaidedFormula):
 
     def compare(self, came, case):
         clocks, worker, s = case.arguments
-        if not isinstance(came, bool) and type(came).__name__ not in ("bool_", "bool"):
+        if not is_truth(came):
             return f"it returned {article(type(came).__name__)}, {came!r}; expected True or False"
         if bool(came) == case.expected:
             return None
@@ -54,6 +54,11 @@ class MayStart(UnaidedFormula):
             return (f"{text}\n  It has completed {ahead} more than the slowest one, which is not more than s = {s}: it may "
                     "start.")
         return f"{text}\n  What counts is how far this worker is ahead of the slowest one, and that is {ahead}."
+
+
+def is_truth(value: object) -> bool:
+    """Whether it is True or False, NumPy's included."""
+    return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
 
 
 def slowest_of(clocks: Sequence[int]) -> set[int]:
@@ -80,16 +85,27 @@ class FinishTimes(UnaidedFormula):
         W, K = len(seconds), len(seconds[0])
         if not isinstance(came, (list, tuple)) or len(came) != W or not all(
                 isinstance(row, (list, tuple)) and len(row) == K and all(map(is_number, row)) for row in came):
-            return f"it returned {str(came)[:80]}; expected {W} lists, one a worker, of {K} numbers each"
+            return f"it returned {told(came)}, {str(came)[:80]}; expected {W} lists, one a worker, of {K} numbers each"
         wrong = next(((w, k) for k in range(K) for w in range(W) if not close(came[w][k], case.expected[w][k])), None)
         if wrong is None:
             return None
         w, k = wrong
-        text = (f"worker {w}'s iteration {k} ends at {came[w][k]:g}, expected {case.expected[w][k]:g}, "
+        text = (f"worker {w}'s iteration {k} ends at {float(came[w][k]):g}, expected {case.expected[w][k]:g}, "
                 f"with seconds = {seconds}")
         likely = next((words for way, words in FINISHES
                        if agree(came, other := way(seconds, s)) and not agree(other, case.expected)), None)
         return f"{text}\n  {likely}" if likely else text
+
+
+def told(came: object) -> str:
+    """What kind of thing it is: `a str`, `a list with a Tensor in it`, `a list of lists with a Tensor in them`."""
+    kind = article(type(came).__name__)
+    if not isinstance(came, (list, tuple)) or not came:
+        return kind
+    if others := [row for row in came if not isinstance(row, (list, tuple))]:
+        return f"{kind} with {article(type(others[0]).__name__)} in it"
+    others = [number for row in came for number in row if not is_number(number)]
+    return f"{kind} of lists" + (f" with {article(type(others[0]).__name__)} in them" if others else "")
 
 
 def played(seconds: Sequence[Sequence[float]], s: float) -> list[list[float]]:

@@ -20,7 +20,8 @@ class SyncSeconds(UnaidedFormula):
 
     def cases(self, rng: Random) -> list[Case]:
         grid = [("server", 8, 1), ("server", 8, 4), ("ring", 8, 0), ("server", 4, 1), ("server", 4, 8), ("beside", 8, 8),
-                ("ring", 4, 0), ("beside", 4, 4), ("server", 3, 3), ("server", 12, 4), ("ring", 3, 0), ("beside", 3, 3),
+                ("ring", 4, 0), ("beside", 4, 4), ("server", 3, 3), ("server", 12, 4), ("server", 8, 3), ("server", 5, 2),
+                ("ring", 3, 0), ("beside", 3, 3),
                 ("server", 2 * rng.randint(4, 8), 2), ("ring", rng.randint(9, 17), 0), ("beside", 1, 1), ("ring", 1, 0)]
         cases = []
         for way, W, S in grid:
@@ -55,6 +56,7 @@ def mistake(came: float, way: str, W: int, S: int) -> str | None:
             (W, "That is one way only: weights come back after the gradients have gone."),
             (2 * W * S, "More servers share the load."),
             (1 + max(1, W / S), "Weights go back to every worker, as gradients came from every one."),
+            *((2 * whole, "W/S needn't be whole: don't round it (// does).") for whole in (W // S, -(-W // S))),
         ]
     elif way == "beside":
         slips = [

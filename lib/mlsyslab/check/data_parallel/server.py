@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from mlsyslab.check import inputs
-from mlsyslab.check.data_parallel.unaided import UnaidedExercise, UnaidedFormula
+from mlsyslab.check.data_parallel.clocks import is_truth
+from mlsyslab.check.data_parallel.unaided import UnaidedExercise, UnaidedFormula, near
 from mlsyslab.check.exercise import Case
-from mlsyslab.check.messages import alike, article, count, is_whole, listing, values
+from mlsyslab.check.messages import article, count, is_whole, listing, values
 from mlsyslab.check.runs import Outcome
 from mlsyslab.comm import Deadlock, RankFailed
+from mlsyslab.comm.communicator import describe
 
 
 class PushPull(UnaidedExercise):
@@ -68,13 +70,13 @@ class PushPull(UnaidedExercise):
             *((weight - rate * g / divisor, f"Only the gradient of worker {w} (rank {S + w}) was applied.")
               for w, g in enumerate(gradients) if W > 1 for divisor in (1, W)),
         ]
-        return next((text for right, text in slips if alike(came, right)), None)
+        return next((text for right, text in slips if near(came, right)), None)
 
     def early(self, case: Case, outcome: Outcome) -> str | None:
         """Workers that were answered before the last push had come have different weights."""
         S = case.traits["servers"]
         pulled = [came for came in outcome.results[S:] if isinstance(came, torch.Tensor)]
-        if any(not alike(came, pulled[-1]) for came in pulled) and alike(pulled[-1], case.expected[-1]):
+        if any(not near(came, pulled[-1]) for came in pulled) and near(pulled[-1], case.expected[-1]):
             return ("The last worker has the right weights, others have earlier ones: apply all pushes first, then answer "
                     "all pulls. Otherwise this is no synchronous step.")
         return None
@@ -180,12 +182,15 @@ def unlike(name: str, came: Any, right: Any) -> str | None:
     if isinstance(right, torch.Tensor):
         if not isinstance(came, torch.Tensor):
             return f"{name} came as {article(type(came).__name__)}; expected a tensor"
-        return None if alike(came, right) else f"{name} came as {values(came)}\n  expected      {values(right)}"
-    kind, noun = (bool, "True or False") if name == "acknowledged" else (int, "a whole number")
-    if not isinstance(came, (list, tuple)) or not all(isinstance(item, bool) if kind is bool else is_whole(item)
-                                                      for item in came):
-        return f"{name} came as {came!r}; expected a list, {noun} for each {'message' if kind is bool else 'worker'}"
-    return None if list(came) == right else f"{name} came as {list(came)}\n  expected      {right}"
+        if came.dtype != right.dtype or came.shape != right.shape:
+            return f"{name} came as {describe(came)}; expected {describe(right)}"
+        return None if near(came, right) else f"{name} came as {values(came)}\n  expected      {values(right)}"
+    kind, fits, noun, each = (bool, is_truth, "True or False", "message") if name == "acknowledged" else (
+        int, is_whole, "a whole number", "worker")
+    if not isinstance(came, (list, tuple)) or not all(map(fits, came)):
+        return f"{name} came as {came!r}; expected a list, {noun} for each {each}"
+    came = list(map(kind, came))
+    return None if came == right else f"{name} came as {came}\n  expected      {right}"
 
 
 def mistake(came: Any, weight: torch.Tensor, applied: list[int], messages: Messages) -> str | None:
@@ -203,11 +208,13 @@ def mistake(came: Any, weight: torch.Tensor, applied: list[int], messages: Messa
     ]
     for apply, text in ways:
         way = served(weight, applied, messages, apply=apply)
-        if alike(came[0], way[0]) and not alike(right[0], way[0]) or list_of(came[1]) == way[1] != right[1]:
+        if near(came[0], way[0]) and not near(right[0], way[0]) or list_of(came[1]) == way[1] != right[1]:
             return text
     acknowledged, one_each = list_of(came[2]), served(weight, applied, messages, by_worker=False)
-    if alike(came[0], one_each[0]) and not alike(right[0], one_each[0]):
+    if near(came[0], one_each[0]) and not near(right[0], one_each[0]):
         return "Each worker counts its own updates: keep the last one applied of each."
+    if acknowledged == right[2]:
+        return None
     if acknowledged == served(weight, applied, messages, acknowledge=lambda number, last: number == last + 1)[2]:
         return ("An update that came again got no answer: its worker would send it for ever. That it is there already is "
                 "what an acknowledgement says.")

@@ -23,7 +23,8 @@ class Checkpointed(Watched):
 
     def cases(self, rng: Random) -> list[Case]:
         shapes = [(36, 6), (36, 3), (36, 12), (32, 5), (3, 2), (4, 1), (5, 5), (1, 1),
-                  (rng.randint(25, 40), rng.randint(4, 8))]
+                  (rng.randint(55, 65), rng.randint(6, 9)),
+                  (60, 2), (60, 30)]  # so far from the best k that another one holds much more or much less
         return [self.case(rng, L, k) for L, k in shapes]
 
     def case(self, rng: Random, L: int, k: int) -> Case:
@@ -68,7 +69,15 @@ class Checkpointed(Watched):
                 return (f"{found}. And hardly anything was computed a second time ({self.products} matrix products): "
                         f"forward "
                         "keeps only the input of each segment")
-            return f"{found}. Let a segment's inside go before the next one is computed, and keep no x but the checkpoints"
+            return (f"{found}. Let a segment's inside go before the next one is computed, and keep no x but the "
+                    f"checkpoints, one every {count(k, 'layer')}")
+        least = max(i + min(k, L - i * k) for i in range(segments))  # when the inside of segment i is there; x_0 was given
+        if self.peak < least * one:
+            found = (f"it held {self.peak / one:.1f} times an activation at most; {count(segments, 'checkpoint')} and the "
+                     f"inside of one segment of {k} make {least}, even if x_0 is not counted")
+            if self.products < L:
+                return f"{found}. Compute with tensors, by `forward` and `backward`: what else holds is not seen"
+            return f"{found}. Is the distance of the checkpoints the `k` that is given?"
         return None
 
 

@@ -12,6 +12,8 @@ from mlsyslab.check.memory.watched import Watched
 from mlsyslab.check.messages import article, is_number, values
 
 OVERFLOWS = {"infinity": torch.inf, "minus infinity": -torch.inf, "NaN": torch.nan}
+#: The largest number of float16, and one whose double is no longer one.
+LARGEST, LARGE = 65504.0, 40_000.0
 
 
 class ScaledStep(Watched):
@@ -20,17 +22,20 @@ class ScaledStep(Watched):
     def cases(self, rng: Random) -> list[Case]:
         found = []
         for good, interval in ((0, 5), (3, 5), (4, 5), (0, 1), (rng.randint(0, 50), 100)):
-            for what in ("finite", "tiny", *OVERFLOWS):
+            for what in ("finite", "tiny", "large", *OVERFLOWS):
                 found.append(self.case(rng, what, 2.0 ** rng.randint(10, 20), good, interval))
         return found
 
     def case(self, rng: Random, what: str, scale: float, good: int, interval: int) -> Case:
-        n, lr = rng.randint(3, 8), rng.choice((0.5, 0.25, 2.0))
-        master = torch.tensor([rng.randint(-8, 8) / 8 for _ in range(n)])
+        n, lr = rng.randint(3, 8), 2.0 if what == "large" else rng.choice((0.5, 0.25, 2.0))
+        master = torch.tensor([rng.randint(-8, 8) / 8 for _ in range(n)], dtype=torch.float32)
         size = 1e-3 if what == "tiny" else 100.0
-        gradient = (torch.tensor([rng.choice((-1, 1)) * rng.uniform(0.5, 1) for _ in range(n)]) * size).half()
+        gradient = torch.tensor([size * rng.choice((-1, 1)) * rng.uniform(0.5, 1) for _ in range(n)], dtype=torch.float16)
         if what == "tiny":
-            master = torch.zeros(n)  # so that what is added to it can be seen
+            master.zero_()  # so that what is added to it can be seen
+        if what == "large":  # of one sign, so that not even their sum is a number of float16
+            gradient.fill_(LARGE)[rng.randrange(n)] = LARGEST
+            gradient *= rng.choice((-1, 1))
         if what in OVERFLOWS:
             gradient[rng.randrange(n)] = OVERFLOWS[what]
         return Case((master, gradient, scale, good, lr, interval), stepped(master, gradient, scale, good, lr, interval),
@@ -88,8 +93,11 @@ def of_master(came: torch.Tensor, case: Case, overflow: bool) -> str | None:
         (master - gradient.float() / scale, "Is `lr` used?"),
         (master - lr * gradient.float() / (2 * scale), "The scale changes after the step: divide by the one the loss was "
                                                        "multiplied by."),
-        (master, "There is no update, though all elements are finite."),
+        (master, "There is no update, though all elements are finite. Is that asked of each of them? In float16 a sum, or a "
+                 "square, may be infinite where they are not; and the largest number is 65504."),
     ]
+    if case.traits["gradient"] == "large" and not came.isfinite().all():
+        return "lr times the gradient is computed in float16, where it overflows: make the gradient float32 first."
     return next((words for value, words in ways if torch.allclose(came, value, 1e-5, 1e-15)), None)
 
 

@@ -51,8 +51,9 @@ class Audit(Fields):
         wrong = super().compare(came, case)
         if wrong is None or not wrong.startswith('"error"'):
             return wrong
-        if came["error"] is not None and came["error"] not in ERRORS:
-            return f'"error" came as {came["error"]!r:.80}; expected one of None, {listing(map(quoted, ERRORS))}'
+        error = came["error"]
+        if error is not None and not (isinstance(error, str) and error in ERRORS):
+            return f'"error" came as {error!r:.80}; expected one of None, {listing(map(quoted, ERRORS))}'
         return wrong
 
     def slips(self, field, claim):

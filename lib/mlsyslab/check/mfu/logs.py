@@ -52,6 +52,7 @@ PLANS: dict[str, list] = {
     "more tokens later": [4, "larger", 4, "larger", 5],
     "a start that comes to nothing": [("restart", 0), 6, "stall", 3],
     "nothing but steps": [7],
+    "a restart at its end": [5, "checkpoint", 3, ("restart", 3)],  # nothing is done again there
 }
 
 
@@ -142,12 +143,12 @@ def rates(lines: Sequence[Line], warm_up: int, *, again: bool = True, from_step:
     return found
 
 
-def there(lines: Sequence[Line]) -> list[Line]:
-    """The steps whose work is there at the end."""
+def there(lines: Sequence[Line], *, more: int = 0) -> list[Line]:
+    """The steps whose work is there at the end.  more: for mistakes, how many too many a restart keeps."""
     found: list[Line] = []
     for line in lines:
         if line.kind == "restart":
-            found = [step for step in found if step.step <= line.step]
+            found = [step for step in found if step.step <= line.step + more]
         elif line.kind == "step":
             found.append(line)
     return found
@@ -196,6 +197,9 @@ def of_whole(lines: Sequence[Line], warm_up: int) -> list[tuple[float, str]]:
 
     return [
         (over(done, last - first), "What was lost and done again is counted twice."),
+        *((over(sum(counted), last - first), "A restart from step r keeps the steps up to r, r too, and none behind it.")
+          for others in (there(lines, more=-1), there(lines, more=1))
+          for counted in ([step.tokens for step in others], {step.step: step.tokens for step in others}.values())),
         (over(tokens, steps[-1].at - first), "The time runs to the last line, whatever line that is."),
         (over(tokens, last - steps[0].at), "The time runs from the first line: the first step takes time, too."),
         (over(tokens, steps[-1].at - steps[0].at), "The time runs from the first line to the last."),

@@ -17,6 +17,7 @@ from mlsyslab.check.elsewhere import Elsewhere
 from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import article, count, is_number
 from mlsyslab.check.mfu.fields import PACKAGES, case
+from mlsyslab.check.mfu.operands import Operands
 from mlsyslab.check.watched import Watched
 
 #: FLOPs a second between which a processor's product of matrices lies, however old it is, and however many share it
@@ -48,8 +49,13 @@ class ProductSeconds(Watched):
                     dtype=str(dtype).removeprefix("torch."))
 
     def watched(self, fn):
-        """`fn`, noting besides how long it took; None where it runs elsewhere, and may have run before."""
-        inner = super().watched(fn)
+        """`fn`, noting besides how long it took and what was multiplied; None where it runs elsewhere, maybe before."""
+        def noted(*given):
+            with Operands() as self.operands:
+                return fn(*given)
+
+        self.operands = None
+        inner = super().watched(fn if isinstance(fn, Elsewhere) else noted)
 
         def call(*given):
             begin = time.perf_counter()
@@ -63,6 +69,7 @@ class ProductSeconds(Watched):
         if not isinstance(came, (list, tuple)) or not all(is_number(seconds) for seconds in came):
             text = f"it returned {article(type(came).__name__)}, {came!r:.120}; expected a list of {count(repeat, 'time')}"
             return f"{text}\n  Give the times themselves; the median is a later thought." if is_number(came) else text
+        came = list(map(float, came))
         if len(came) != repeat:
             text = f"it returned {count(len(came), 'time')}; expected {repeat}"
             return f"{text}\n  Those of the warm-up don't count." if warm_up and len(came) == warm_up + repeat else text
@@ -75,10 +82,12 @@ class ProductSeconds(Watched):
         if self.products != warm_up + repeat:
             return (f"it carried out {count(self.products, 'product')}; expected {warm_up + repeat}, {warm_up} to warm up "
                     f"and {repeat} that are timed\n  {self.why(warm_up, repeat)}")
-        if case.arguments[2] == "cpu" and self.peak < 2 * n * n * dtype.itemsize:
+        least = 3 * n * n * dtype.itemsize
+        if case.arguments[2] == "cpu" and self.peak < least:
             return (f"all that was there at one time took {self.peak:,} bytes; two matrices of {n} × {n} numbers of "
-                    f"{dtype.itemsize} bytes take {2 * n * n * dtype.itemsize:,}: are `n` and `dtype` used?")
-        return None
+                    f"{dtype.itemsize} bytes and their product take {least:,}: "
+                    f"{'are `n` and `dtype` used?' if self.peak < least * 2 / 3 else 'are there two matrices?'}")
+        return self.operands and self.operands.wrong(warm_up)
 
     def why(self, warm_up: int, repeat: int) -> str:
         return {0: "Is the product one of torch's, a @ b?", repeat: "The warm-up is left out: carry out `warm_up` products "

@@ -10,6 +10,9 @@ from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import article, is_number
 from mlsyslab.check.pipeline.unaided import Unaided
 
+#: How far apart two bubbles may be by rounding: computed in float32, 1 - x is as coarse as 1.
+CLOSE = 1e-6
+
 
 class InferenceBubble(Unaided):
     name = "inference_bubble"
@@ -31,9 +34,9 @@ class InferenceBubble(Unaided):
         if not is_number(came):
             return f"it returned {article(type(came).__name__)}, {came!r}; expected a number from 0 to 1"
         right = case.expected
-        if math.isclose(came, right, rel_tol=1e-9, abs_tol=1e-12):
+        if math.isclose(came, right, rel_tol=CLOSE, abs_tol=CLOSE):
             return None
-        text = (f"inference_bubble({times}, {m}) came as {came:.6g}, expected {right:.6g}: "
+        text = (f"inference_bubble({times}, {m}) came as {float(came):.6g}, expected {right:.6g}: "
                 "idle time over total time in the simulated run")
         likely = mistake(came, right, times, m)
         return f"{text}\n  {likely}" if likely else text
@@ -58,4 +61,4 @@ def mistake(came: float, right: float, times: list[float], m: int) -> str | None
         ((total - m * work / p), "That is idle seconds a rank; divide by the seconds that the run takes."),
         (1 - work / total, "Every rank works on all m microbatches, one after the other."),
     ]
-    return next((text for value, text in slips if math.isclose(came, value, rel_tol=1e-9)), None)
+    return next((text for value, text in slips if math.isclose(came, value, rel_tol=CLOSE, abs_tol=CLOSE)), None)

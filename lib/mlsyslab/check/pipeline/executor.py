@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import torch
 
 from mlsyslab import pipeline
 from mlsyslab.check import inputs
-from mlsyslab.check.exercise import Case, Exercise
+from mlsyslab.check.exercise import Case, Exercise, Problem
 from mlsyslab.check.messages import alike, count
+from mlsyslab.check.pipeline.awaited import Awaited, Sending
 from mlsyslab.check.pipeline.rows import to_rows
 from mlsyslab.check.runs import Outcome
 from mlsyslab.comm import Communicator, Deadlock, Link, RankFailed
@@ -37,14 +40,15 @@ class RunRank(Exercise):
         """A schedule, a linear layer on each rank, and a batch of whole numbers: every result is exact.
 
         reverse: whether the backwards of GPipe come in reverse.
+        N, and what a row of targets has, are such that no slip of `diagnose` comes to twice or half the gradient by chance.
         """
         p, m = schedule.ranks, schedule.microbatches
         rows = to_rows(schedule)
         if reverse:
             rows = [row[:m] + row[m:][::-1] for row in rows]
-        widths = [rng.randint(2, 4) for _ in range(p + 1)]
+        widths = [*(rng.randint(2, 4) for _ in range(p)), rng.randint(3, 4)]
         weights = [inputs.tensor(rng, shape, torch.float64, range(-1, 2)) for shape in zip(widths, widths[1:], strict=False)]
-        N = 16
+        N = 32
         x, t = (inputs.tensor(rng, (N, width), torch.float64) for width in (widths[0], widths[-1]))
         xs, ts = list(x.tensor_split(m)), list(t.tensor_split(m))
         blank_x, blank_t = ([torch.full_like(part, torch.nan) for part in parts] for parts in (xs, ts))
@@ -68,6 +72,11 @@ class RunRank(Exercise):
              "microbatches, so divide by how many rows there are in all.", lambda i: N / len(ts[i]), every),
             ("That is the gradient of the mean of the microbatches' means: they needn't be equally long, so divide by how "
              "many rows there are in all.", lambda i: N / len(ts[i]) / len(ts), every),
+            (f"That is divided by {len(ts)}, how many microbatches there are: N counts their rows.",
+             lambda i: N / len(ts), every),
+            ("That is divided by how many numbers the targets have: N counts rows.", lambda i: 1 / ts[0].shape[1], every),
+            ("That takes every microbatch to be as long as the first: N adds up the rows of all.",
+             lambda i: N / len(ts) / len(ts[0]), every),
             ("That is half the gradient: the derivative of (y - target)²/2 is y - target.", lambda i: 0.5, every),
             ("That is twice the gradient: the derivative of (y - target)²/2 is y - target.", lambda i: 2, every),
             ("The sign is wrong: the derivative of the loss is (y - target) / N, not (target - y) / "
@@ -95,6 +104,25 @@ class RunRank(Exercise):
                         return f"The first mistake that was sent on: {what} that rank {rank} sent after {rank}{kind}{i}."
         return None
 
+    # -- sends that nobody waits for ----------------------------------------------------------------------------------
+
+    def problem(self, fn, case):
+        return super().problem(fn, case) or self.unfinished(fn, case)
+
+    def unfinished(self, fn: Callable[..., Any], case: Case) -> Problem | None:
+        """A rank that ends without having waited for what it sent. That leaves no trace, so it takes a run of its own."""
+        begun: list[list[Sending]] = [[] for _ in range(case.p)]
+        try:
+            self.run(lambda comm, *own: fn(Awaited(comm, begun[comm.rank]), *own), case.arguments, case.link)
+        except (RankFailed, Deadlock) as error:
+            return self._failed(error, self.advise(error))
+        for rank, sends in enumerate(begun):
+            if left := sum(not work.done for work in sends):
+                return Problem("the values are right, but not the way they came: "
+                               f"rank {rank} never waited for {left} of its {count(len(sends), 'send')}: keep what "
+                               "comm.isend returns, and wait for all of it in the end (comm.wait_all)")
+        return None
+
     # -- the way they came --------------------------------------------------------------------------------------------
 
     def judge(self, case, outcome):
@@ -103,15 +131,21 @@ class RunRank(Exercise):
                          or self.hoarded(rank, row, outcome)):
                 return wrong
         right = self.run(reference_clock, [(row,) for row, *_ in case.arguments], FREE).trace.time
+        if outcome.trace.time < right - 1e-9:
+            return (f"it took {outcome.trace.time:g} s; with this schedule it should take {right:g}. Receive before "
+                    "`with comm.work(…)`, and send after it: inside, they take place while it computes.")
         if outcome.trace.time > right + 1e-9:
             return (f"it took {outcome.trace.time:g} s; with this schedule it should take {right:g}. Does a rank wait until "
                     "what it sent has been received, before it goes on?")
         return None
 
     def other_work(self, rank: int, row: list[str], outcome: Outcome) -> str | None:
-        done = [event.label for event in outcome.trace.of(rank) if event.kind == "compute"]
+        events = [event for event in outcome.trace.of(rank) if event.kind == "compute"]
+        done = [event.label for event in events]
         if done == row:
-            return None
+            other = next((event for event in events if abs(event.end - event.start - 1) > 1e-9), None)
+            return other and (f"rank {rank}'s {other.label} took {other.end - other.start:g} s on the clock; every action "
+                              "takes one second: `with comm.work(action, seconds=1.0):`")
         return (f"rank {rank} did {beginning(done)} on the clock, and its row is {beginning(row)}: every action in its "
                 "turn, "
                 "once, inside `with comm.work(action, seconds=1.0):`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from random import Random
 
 from mlsyslab.check.exercise import Case
@@ -21,11 +22,13 @@ class Partition(Unaided):
     timeout = 5.0
 
     def cases(self, rng: Random) -> list[Case]:
-        given = [([7, 1, 2, 1, 1, 1, 9, 6], 3),  # every rule of thumb in `mistake` gives another answer here
+        given = [([7, 1, 2, 1, 1, 1, 9, 6], 3),  # every rule of thumb in `mistake` but the least squares fails here,
+                 ([5, 3, 8, 9, 4, 6, 9], 4),  # and those here
                  ([3, 1, 2, 2, 4, 1, 1], 3), ([1, 1, 1, 7], 2), ([5, 5, 1, 1, 1, 1], 3), ([2, 9, 4, 1, 8], 5),
                  ([4, 3, 2], 1), ([9, 1, 1, 1, 1, 1], 4), ([0, 0, 3, 0], 3)]
         for n, p in ((8, 3), (10, 4), (12, 5), (9, 2), (60, 8)):
             given.append(([rng.randint(1, 9) for _ in range(n)], p))
+        given.append((without_least_squares(rng, 9, 4), 4))
         return [self.case(list(map(float, times)), p) for times, p in given]
 
     def case(self, times: list[float], p: int) -> Case:
@@ -67,6 +70,8 @@ def mistake(sizes: list[int], times: list[float], p: int) -> str | None:
     if p == 1 or len(times) == p:
         return None
     ways = [
+        (least_squares(times, p), "There the squares of the stages' times have the least sum. It is the slowest stage alone "
+                                  "that counts: take the maximum."),
         (list(even(times, p).sizes), "Those are equal numbers of layers; layers differ in what they cost."),
         (list(even(times, p).sizes)[::-1], "Those are equal numbers of layers; layers differ in what they cost."),
         (greedy(times, p, over=True), GREEDY),
@@ -84,6 +89,24 @@ def mistake(sizes: list[int], times: list[float], p: int) -> str | None:
 
 GREEDY = ("A stage that is filled up to its fair share and closed can leave too much for the last ones: "
           "look at all places where the last stage can begin.")
+
+
+def least_squares(times: list[float], p: int) -> list[int]:
+    """The sizes for which the sum of the squares of the stages' times is least, by the same dynamic programme."""
+    upto, none = list(accumulate(times, initial=0.0)), (math.inf, [])
+    best = [(0.0, []), *([none] * len(times))]  # of the first j layers
+    for _ in range(p):
+        best = [min(((best[i][0] + (upto[j] - upto[i])**2, [*best[i][1], j - i]) for i in range(j)), default=none)
+                for j in range(len(upto))]
+    return best[-1][1]
+
+
+def without_least_squares(rng: Random, n: int, p: int) -> list[float]:
+    """Times for which the least sum of squares leaves a stage slower than need be, as one draw in twenty does."""
+    while True:
+        times = [float(rng.randint(1, 9)) for _ in range(n)]
+        if from_sizes(times, least_squares(times, p)).bottleneck > dynamic(times, p).bottleneck:
+            return times
 
 
 def shifted(times: list[float], p: int) -> list[int]:

@@ -65,7 +65,10 @@ class Clip(Sharded):
         pairs = outcome.results
         if not all(isinstance(came, (list, tuple)) and len(came) == 2 and is_one_number(came[1]) for came in pairs):
             return None
-        return self.norm_mistake(case, pairs) or self.scale_mistake(case, pairs)
+        right = case.expected[0][1]
+        if all(abs(float(norm) - right) <= 1e-6 * right for _, norm in pairs):
+            return self.scale_mistake(case, pairs)
+        return self.norm_mistake(case, pairs)  # the scale follows from it
 
     def norm_mistake(self, case: Case, results: list) -> str | None:
         """Which other norm it is."""
@@ -83,6 +86,8 @@ class Clip(Sharded):
             ([whole**2] * p, "That is the norm's square: the root is missing."),
             ([whole / p**0.5] * p, 'That is the root of the mean of the ranks\' squares: they are to be added up '
                                    '(op="sum").'),
+            *(([mean**0.5] * p, "There a mean is taken in place of a sum: add up the squares of all elements, of all layers "
+                                "and all ranks.") for mean in means(given)),
             ([sum(layers)] * p, "That is the sum of the layers' norms: the squares of all layers belong under one root."),
             ([sum(torch.cat(shards).abs().sum().item() for shards in given)] * p, "That is the sum of absolute values."),
         ]
@@ -95,6 +100,8 @@ class Clip(Sharded):
         given, most = [own[0] for own in case.arguments], case.arguments[0][1]
         norm = case.expected[0][1]
         for factor, words in ((most / (norm + SMALL), "A gradient that is small enough stays as it is: min(1, …)."),
+                              (min(1.0, most / norm), "1e-6 is left out of the denominator: max_norm / (norm + 1e-6)."),
+                              (min(1.0, most / norm + SMALL), "1e-6 belongs in the denominator: max_norm / (norm + 1e-6)."),
                               (1.0, "The shards are as they came in: where the norm is too large, they are to be scaled."),
                               (1 / (norm + SMALL), "That scales to a norm of 1: multiply by max_norm."),
                               (min(1.0, (norm + SMALL) / most), "That is the factor upside down: max_norm / norm.")):
@@ -106,22 +113,31 @@ class Clip(Sharded):
         return None
 
     def judge(self, case, outcome):
-        for message in outcome.sent:
-            if message.tensor.nbytes > NUMBER:
-                return (f"rank {message.rank} sent {message.tensor.nbytes} bytes to rank {message.to} in one message. The "
-                        "gradients stay where they are: all that the ranks have to tell one another is one number, the "
-                        "sum of their squares")
+        most = max(2 * (case.p - 1).bit_length(), case.p - 1)  # an all-reduce of one number, or an all-gather of one each
+        layers = len(case.arguments[0][0])
         for rank in range(case.p):
-            numbers, most = outcome.trace.bytes_sent(rank) // NUMBER, 2 * max(1, (case.p - 1).bit_length())
-            if numbers > most:
-                return (f"rank {rank} sent {numbers} numbers; an all-reduce of one takes {most} at most. Add up the "
-                        "squares of all layers first, and then reduce once")
+            numbers = outcome.trace.bytes_sent(rank) // NUMBER
+            if numbers <= most:
+                continue
+            if any(message.tensor.nbytes > NUMBER * layers for message in outcome.by(rank)):
+                return (f"rank {rank} sent {numbers} numbers. The gradients stay where they are: all that the ranks have to "
+                        "tell one another is one number, the sum of their squares")
+            return (f"rank {rank} sent {numbers} numbers; where each rank has one to tell, {most} are plenty. Add up the "
+                    "squares of all layers first, and then reduce once")
         return None
 
     def advise(self, error):
         if isinstance(error, RankFailed) and "scalar" in error.reason:
             return "A collective takes a tensor with at least one dimension: squares.reshape(1)."
         return None
+
+
+def means(given: list[list[torch.Tensor]]) -> list[float]:
+    """What comes of the squares where a mean is taken in place of some sum: of a rank's elements, a layer's, or all."""
+    every = torch.cat([shard for own in given for shard in own]).square().mean().item()
+    of_ranks = sum(torch.cat(own).square().mean().item() for own in given)
+    of_shards = sum(shard.square().mean().item() for own in given for shard in own)
+    return [every, of_ranks, of_ranks / len(given), of_shards, of_shards / len(given)]
 
 
 def is_one_number(value: Any) -> bool:

@@ -47,6 +47,19 @@ def sent_too_much(outcome: Outcome, times: int, vectors: Sequence[torch.Tensor],
     return None
 
 
+def sent_too_little(outcome: Outcome, times: int, vector: torch.Tensor, why: str) -> str | None:
+    """Whether all ranks together sent less than the least for `times` rounds of `vector`, and `why` so much is needed.
+
+    The least is p-1 times the vector, for a reduce-scatter as for an all-gather, whatever the algorithm: each part has to
+    come from, or to reach, p-1 others.
+    """
+    p = outcome.trace.size
+    sent, due = sum(map(outcome.trace.bytes_sent, range(p))), times * (p - 1) * vector.nbytes
+    if sent < due:
+        return f"the ranks sent {sent:,} bytes in all, expected {due:,}, {times} (p-1) times the model: {why}"
+    return None
+
+
 def held_too_much(outcome: Outcome, allowed: Sequence[int], whole: int, noun: str, why: str) -> str | None:
     """Which rank's tensors took more memory at one time than `allowed`, and what was found there.
 

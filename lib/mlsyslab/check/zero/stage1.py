@@ -10,10 +10,24 @@ import torch
 from mlsyslab.check import inputs
 from mlsyslab.check.exercise import Case
 from mlsyslab.check.messages import article, count
-from mlsyslab.check.zero.sharded import BY_BYTE, Sharded, close, held_too_much, near, normal, sent_too_much, wrong_list
+from mlsyslab.check.zero.sharded import (
+    BY_BYTE,
+    Sharded,
+    close,
+    held_too_much,
+    near,
+    normal,
+    sent_too_little,
+    sent_too_much,
+    wrong_list,
+)
 from mlsyslab.comm import RankFailed
 
 STEPS = 2
+#: Tensors as large as the model that may be there at once: old and new parameters, a gradient, and a copy of it.
+WHOLE = 4
+#: Bytes that may be there besides: a few numbers, which say nothing, and are much where the model has three.
+SPARE = 128
 #: The optimizers of the lab's `update`, and the names of what torch's remember.
 OPTIMIZERS: dict[str, tuple[Callable, Sequence[str]]] = {
     "sgd": (lambda flat: torch.optim.SGD([flat], lr=0.1), ()),
@@ -89,7 +103,9 @@ class Zero1(Sharded):
             ([trained(optimizer, start, means(gradients)[:1])[0]] * p, "That is where training is after one step."),
             ([start] * p, "These are the parameters from before the training."),
         ]
-        return next((words for value, words in slips if all(map(near, came, value))), None) if p > 1 else None
+        if p == 1 or all(near(one, right) for one in came):
+            return None
+        return next((words for value, words in slips if all(map(near, came, value))), None)
 
     def judge(self, case, outcome):
         parameters = case.arguments[0][0]
@@ -97,7 +113,10 @@ class Zero1(Sharded):
                                   f"that is {STEPS} steps of a reduce-scatter of the gradients and an all-gather of the new "
                                   "parameters. An all-reduce is both of them already"):
             return wrong
-        allowed = [3 * parameters.nbytes + 8 * shard.nbytes for shard in parameters.tensor_split(case.p)]
+        if wrong := sent_too_little(outcome, 2 * STEPS, parameters, "in each step the gradients are reduce-scattered, and "
+                                    "the new parameters reach everyone; not only after the last step"):
+            return wrong
+        allowed = [WHOLE * parameters.nbytes + 8 * shard.nbytes + SPARE for shard in parameters.tensor_split(case.p)]
         return held_too_much(outcome, allowed, parameters.nbytes, "the model",
                              "of the optimizer's state, and of all that the update makes, a rank needs its shard only")
 
