@@ -33,7 +33,7 @@ function setAttribute(element, name, value) {
 const WIDE = ".mls-figure, .highlight pre, .output pre, .pst-scrollable-table-container, .table-wide, mjx-container[display=true]";
 
 function reachWide(element) {
-  const wide = element.scrollWidth > element.clientWidth + 1;
+  const wide = element.scrollWidth > element.clientWidth;
   if (wide && !element.hasAttribute("tabindex")) {
     element.tabIndex = 0;
     element.setAttribute("role", "group");
@@ -69,5 +69,6 @@ document.addEventListener("DOMContentLoaded", () => {
   });
   new MutationObserver(tidySoon).observe(document.body, { childList: true, subtree: true, characterData: true });
   addEventListener("resize", tidySoon);
+  document.fonts.addEventListener("loadingdone", tidySoon); // a font that comes late makes text wider
   tidySoon();
 });
