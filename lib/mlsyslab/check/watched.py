@@ -24,10 +24,13 @@ CLOSE = 1e-6
 class Watched(Formula):
     """A function of tensors whose memory is watched. After a call: `products`, `peak` in bytes, `changed`.
 
-    packages: of the library, which it may not ask for help.
+    packages: of the library, which it may not ask for help.  counter: what looks at products.  counted: it, after a call
+    that ran here.
     """
 
     packages: tuple[ModuleType, ...]
+    counter: type[Products] = Products
+    counted: Products | None
     products: int
     peak: int
     changed: bool
@@ -47,13 +50,14 @@ class Watched(Formula):
     def watched(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """`fn`, noting what it took."""
         def call(*given):
+            self.counted = None
             if isinstance(fn, Elsewhere):
                 came, self.products, self.peak, self.changed = fn.watched(*given)
                 return came
             before = copied(given)
-            with Products() as products, Live() as live:
+            with self.counter() as self.counted, Live() as live:
                 came = fn(*given)
-            self.products, self.peak, self.changed = products.number, live.peak, not same(before, given)
+            self.products, self.peak, self.changed = self.counted.number, live.peak, not same(before, given)
             return came
         return call
 

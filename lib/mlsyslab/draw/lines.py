@@ -16,11 +16,11 @@ Points = Sequence[tuple[float, float]]
 
 def lines(curves: Mapping[str, Points], title: str, x_name: str, y_name: str, *, x_log: bool = False, y_log: bool = False,
           x_span: tuple[float, float] | None = None, y_span: tuple[float, float] | None = None, marks: bool = False,
-          at: float | None = None, description: str = "") -> Picture:
+          description: str = "") -> Picture:
     """Plot curves of (x, y) by name.
 
     x_log, y_log: whether an axis is logarithmic.  x_span, y_span: what the axes span, by default what the curves do (from 0
-    where linear); what is beyond lies on the edge.  marks: whether to mark the points.  at: an x to mark by a line.
+    where linear); what is beyond lies on the edge.  marks: whether to mark the points.
     """
     if not curves or any(len(points) < 2 for points in curves.values()):
         raise ValueError("lines needs at least one curve, and at least two points in each")
@@ -31,22 +31,20 @@ def lines(curves: Mapping[str, Points], title: str, x_name: str, y_name: str, *,
     spans = (x_span or ((min(xs), max(xs)) if x_log else (min(0.0, *xs), max(xs))),
              y_span or ((min(ys) / 1.2, max(ys) * 1.2) if y_log else (min(0.0, *ys), max(ys) * 1.05)))
     ends = "; ".join(f"{name} ends at {points[-1][1]:.3g}" for name, points in curves.items())
-    return _Lines(curves, title, (x_name, y_name), spans, (x_log, y_log), marks, at,
+    return _Lines(curves, title, (x_name, y_name), spans, (x_log, y_log), marks,
                   description or f"{y_name} over {x_name}: {ends}.")
 
 
 class _Lines(Picture):
     css = CSS
 
-    def __init__(self, curves, title, names, spans, logs, marks, at, description):
+    def __init__(self, curves, title, names, spans, logs, marks, description):
         rows = ROW * rows_of([*curves])
         super().__init__(WIDTH, HEIGHT + rows, title, description)
         self.spans, self.logs, self.top = spans, logs, 46 + rows
         self.text(8, 14, title, "bold")
         write_names(self, {name: look for look, name in enumerate(curves)}, 34)
         self._axes(*names)
-        if at is not None:
-            self._add("path", "update", d=f"M{number(self.x(at))} {self.top}V{number(self.height - BOTTOM)}")
         for look, points in enumerate(curves.values()):
             d = "L".join(f"{number(self.x(x))} {number(self.y(y))}" for x, y in points)
             self._add("path", f"curve c{look}", d=f"M{d}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mlsyslab.measure.hardware import Device, device, peak
 from mlsyslab.memory.budget import training_days
 from mlsyslab.memory.lifetime import training
-from mlsyslab.memory.states import recipe
+from mlsyslab.memory.states import state_bytes
 from mlsyslab.memory.units import positive, whole
 from mlsyslab.model.config import Config
 from mlsyslab.model.flops import training_flops
@@ -73,10 +73,10 @@ class _Guide:
         self.config, self.tokens, self.of, self.total, self.core = config, tokens, of, batch, core
         self.mfu, self.room = mfu, USABLE * of.memory * 1e9
         self.rate = peak(of, "bf16" if "bf16" in of.tensor else "fp16").flops
-        r = recipe("mixed")
-        self.state = (r.master + r.momentum + r.variance) * parameters(config)
-        held = training(config, batch, precision="mixed", core=core, device="cuda").peak
-        self.plan = Plan(held <= self.room, batch, 1, None, 1, 1, 1, 0.0, held, ())
+        self.state = state_bytes(parameters(config))["optimizer"]
+        self.plan = Plan(False, batch, 1, None, 1, 1, 1, 0.0, 0.0, ())
+        held = self._peak(batch, None)
+        self.plan = replace(self.plan, fits=held <= self.room, peak_bytes=held)
 
     def fit(self) -> None:
         """Does it fit on one device? If not: in parts, with checkpoints, with a sharded state; and only then split."""
@@ -101,6 +101,11 @@ class _Guide:
                             peak_bytes=held / split)
         self._say(f"So the model is split over at least {split} devices, by layers or within them.")
 
+    @property
+    def share(self) -> int:
+        """Sequences of an update that a replica has, the one with the most."""
+        return math.ceil(self.total / self.plan.replicas)
+
     def _fits_in_parts(self) -> bool:
         """Whether a replica's share of the batch fits in parts; plans the gentlest way in which it does."""
         for recompute, why in ((None, "accumulate gradients over smaller parts; it costs no FLOPs"),
@@ -111,7 +116,7 @@ class _Guide:
             part = self._largest_part(recompute)
             if part:
                 held = self._peak(part, recompute)
-                times = math.ceil(self.total / self.plan.replicas / part)
+                times = math.ceil(self.share / part)
                 self.plan = replace(self.plan, fits=True, batch=part, accumulate=times, recompute=recompute, peak_bytes=held)
                 self._say(f"With {part} at a time it holds {_gb(held)} and fits: {why}.")
                 return True
@@ -150,7 +155,7 @@ class _Guide:
 
     def _largest_part(self, recompute: str | None) -> int:
         """The most sequences at a time that fit, 0 if none does; what is held grows with them."""
-        low, high = 0, math.ceil(self.total / self.plan.replicas)
+        low, high = 0, self.share
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self._peak(middle, recompute) <= self.room else (low, middle - 1)

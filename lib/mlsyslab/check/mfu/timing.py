@@ -34,7 +34,7 @@ def device_here() -> str:
 
 
 class ProductSeconds(Watched):
-    name, packages = "product_seconds", PACKAGES
+    name, packages, counter = "product_seconds", PACKAGES, Operands
 
     def cases(self, rng: Random) -> list[Case]:
         found = [(TELLING, torch.float32, "cpu", 2, SEVERAL), (64, torch.float64, "cpu", 0, 3),
@@ -49,13 +49,8 @@ class ProductSeconds(Watched):
                     dtype=str(dtype).removeprefix("torch."))
 
     def watched(self, fn):
-        """`fn`, noting besides how long it took and what was multiplied; None where it runs elsewhere, maybe before."""
-        def noted(*given):
-            with Operands() as self.operands:
-                return fn(*given)
-
-        self.operands = None
-        inner = super().watched(fn if isinstance(fn, Elsewhere) else noted)
+        """`fn`, noting besides how long it took; None where it runs elsewhere, and may have run before."""
+        inner = super().watched(fn)
 
         def call(*given):
             begin = time.perf_counter()
@@ -87,7 +82,7 @@ class ProductSeconds(Watched):
             return (f"all that was there at one time took {self.peak:,} bytes; two matrices of {n} × {n} numbers of "
                     f"{dtype.itemsize} bytes and their product take {least:,}: "
                     f"{'are `n` and `dtype` used?' if self.peak < least * 2 / 3 else 'are there two matrices?'}")
-        return self.operands and self.operands.wrong(warm_up)
+        return self.counted and self.counted.wrong(warm_up)
 
     def why(self, warm_up: int, repeat: int) -> str:
         return {0: "Is the product one of torch's, a @ b?", repeat: "The warm-up is left out: carry out `warm_up` products "
